@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucx-perf: tutti-perf with UCX's tagged messages: the layer below the MPIs, without them. The loops equal
-// those of rounds.cpp: change both together. UCX_TLS=shm,self or tcp,self selects the transport.
+// those of rounds.cpp: change both together. UCX_TLS=shm,self or tcp,self selects the transport. PERF_BENEATH_TUTTI=1:
+// endpoints that report errors, as tutti makes them; "ucx" is then the transport that is reported.
 //   UCX_TLS=tcp,self ucx-perf latency
 #include "common/forked_program.hpp"
 
@@ -75,6 +76,7 @@ class ucx_world : public perf::forked_world {
   }
   // The transport requested in UCX_TLS. UCX maps memory in several ways, some without a name.
   static std::string transport() {
+    if (beneath()) return "ucx";
     const char* const told = std::getenv("UCX_TLS");
     const std::string words = told != nullptr ? told : "";
     if (words.find("tcp") != words.npos) return words.find("shm") != words.npos ? "shm and tcp" : "tcp";
@@ -110,6 +112,9 @@ class ucx_world : public perf::forked_world {
   }
 
  private:
+  static bool beneath() { return std::getenv("PERF_BENEATH_TUTTI") != nullptr; }
+  static void ignore_error(void*, ucp_ep_h, ucs_status_t) {}
+
   void connect() {
     ucp_address_t* own = nullptr;
     std::size_t own_bytes = 0;
@@ -125,6 +130,11 @@ class ucx_world : public perf::forked_world {
     to.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
     to.address =
         reinterpret_cast<const ucp_address_t*>(all[static_cast<std::size_t>(rank() ^ 1)].text.data());
+    if (beneath()) {
+      to.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      to.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      to.err_handler.cb = ignore_error;
+    }
     require(ucp_ep_create(worker_, &to, &peer_), "ucp_ep_create");
   }
 

@@ -34,6 +34,7 @@ inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
 namespace tcp {
 
 inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t fields_bytes = 48;  // of those, the frame's own
 inline constexpr std::size_t eager_limit_bytes = std::size_t{256} * 1024;
 // Longer data frames leave as several, between which other frames may pass.
 inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
@@ -70,8 +71,9 @@ inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
 
 namespace ucx {
 
-// In front of each frame: the key of the direction, the sender's rank, the frame's number, its header.
-inline constexpr std::size_t envelope_bytes = 16 + 4 + 4 + tcp::header_bytes;
+// In front of each frame: the key of the direction, the sender's rank, the frame's number, its kind and fields. UCX
+// writes a message of up to 92 bytes into its queue in shared memory at once; a longer one takes it twice as long.
+inline constexpr std::size_t envelope_bytes = 16 + 4 + 4 + 4 + tcp::fields_bytes;
 // UCX sends up to 8 KiB in one piece. Longer messages would come in parts, which the receiver allocates memory for.
 inline constexpr std::size_t eager_limit_bytes = std::size_t{8} * 1024 - envelope_bytes;
 // The receiver pulls slices from the sender's memory. So many of a link are on the way at a time, which is what has to

@@ -157,15 +157,16 @@ TEST_SUITE("launch/ucx") {
   TEST_CASE("a rank that does not choose UCX never opens it") {
     NEEDS_UCX();
     const words watched = {"LD_DEBUG=files", "UCX_TLS=tcp,self"};
-    const auto opens = [&](const std::string& transports) {
+    const auto opens = [&](const words& more) {
       words variables = watched;
-      variables.push_back("TUTTI_TRANSPORTS=" + transports);
+      variables.insert(variables.end(), more.begin(), more.end());
       const ending end = sums(2, "", variables);
       CHECK(right(end) == 2);
       return contains(end.error, "libucp.so");
     };
-    CHECK_FALSE(opens("shm,tcp"));
-    CHECK(opens("ucx"));
+    CHECK_FALSE(opens({}));
+    CHECK_FALSE(opens({"TUTTI_TRANSPORTS=shm,tcp"}));
+    CHECK(opens({"TUTTI_TRANSPORTS=ucx"}));
   }
 
   TEST_CASE("--check says whether UCX is used, and why not") {

@@ -6,7 +6,13 @@
 #include "support/instrumented.hpp"
 #include "transport/contract.hpp"
 
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace {
@@ -40,9 +46,38 @@ struct ucx_way {
 #define NEEDS_UCX() \
   if (const std::string why = ucx_way::absent(); !why.empty()) TUTTI_SKIP(why)
 
+// Takes a place in each queue of this process's UCX in shared memory and never fills it, as a process does that is
+// killed while it writes. Returns the number of queues.
+int block_queues() {
+  int found = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (!contains(line, "ucx_shm_posix")) continue;
+    // The head of a queue; from 128 bytes behind it, its tail and its owner.
+    auto* const head = reinterpret_cast<std::uint64_t*>(std::stoull(line, nullptr, 16));
+    if (static_cast<pid_t>(head[17]) != ::getpid()) continue;
+    std::atomic_ref<std::uint64_t>(*head).fetch_add(1);
+    ++found;
+  }
+  return found;
+}
+
 }  // namespace
 
 TRANSPORT_CONTRACT("ucx", ucx_way)
+
+TEST_CASE("ucx: it installs no signal handler") {
+  NEEDS_UCX();
+  ucx_ranks world(1);
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    CAPTURE(signal);
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    Dl_info where{};
+    if (::dladdr(reinterpret_cast<void*>(now.sa_sigaction), &where) != 0)
+      CHECK_FALSE(contains(where.dli_fname, "libuc"));
+  }
+}
 
 TEST_CASE("ucx: long control frames arrive whole") {
   NEEDS_UCX();
@@ -253,4 +288,30 @@ TEST_CASE("ucx: two sides that take back what neither has begun to receive both 
   for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
   CHECK(ok[0]);
   CHECK(ok[1]);
+}
+
+TEST_CASE("ucx: a peer that answers, but from which UCX delivers nothing, is given up") {
+  NEEDS_UCX();
+  ucx_ranks world(2);
+  for (const auto& r : world.all) r->info.silence_limit = 300ms;
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  core::time_point next{};
+  int checks = 0;
+  const auto check = [&] {
+    if (const auto now = core::clock::now(); now >= next) {
+      world[0].to(1).examine({now});
+      next = now + 60ms;
+      ++checks;
+    }
+  };
+  REQUIRE(world.drive([&] { return check(), checks == 10; }));
+  CHECK(world[0].up.closings == 0);
+  if (block_queues() == 0) TUTTI_SKIP("only a queue in UCX's shared memory can be blocked");
+  message lost(frame_kind::eager, pattern(10, 1), 1);
+  lost.submit(world[1].to(0));
+  REQUIRE(world.drive([&] { return check(), world[0].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == errc::peer_failed);
+  CHECK(contains(world[0].up.peers[1].text, "UCX has delivered nothing from rank 1"));
+  REQUIRE(world.drive([&] { return world[1].up.closings == 1; }));
 }

@@ -30,6 +30,11 @@ struct passage {
   std::uint32_t checksum = 0;  // this one
 };
 
+// Bytes 8 to 55 alone: a frame without its kind.
+void encode_fields(const frame& f, std::uint8_t* at) noexcept;
+// As decode(), for a frame of this kind.
+const char* decode_fields(std::uint32_t kind, const std::uint8_t* at, frame& f, std::uint64_t slice) noexcept;
+
 void encode(const frame& f, header& into, const passage& way = {}) noexcept;
 // Decodes a header. Returns null if a peer of this version may send it; `f` is then that frame. Otherwise
 // returns a text that says what is wrong; `f` and `way` are unspecified. Data frames have up to `slice` bytes.

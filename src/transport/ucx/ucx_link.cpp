@@ -2,6 +2,7 @@
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "core/loop.hpp"
 #include "transport/tcp/header.hpp"
 #include "transport/ucx/quiet_work.hpp"
@@ -15,6 +16,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace tutti::transport::ucx {
@@ -23,8 +25,8 @@ namespace {
 using abi::ucp_request_param_t;
 using abi::ucs_status_t;
 
-constexpr std::size_t rank_at = 16, number_at = 20, header_at = 24;
-static_assert(header_at + tcp::header_bytes == envelope_bytes);
+constexpr std::size_t rank_at = 16, number_at = 20, kind_at = 24, fields_at = 28;
+static_assert(fields_at + tcp::fields_bytes == envelope_bytes);
 
 // On the lifeline.
 constexpr char question = '?';
@@ -80,6 +82,7 @@ std::string ucx_link::bind(const link_key& key, const std::string& address) {
   key_ = key;
   has_key_ = true;
   next_sent_ = next_come_ = 0;
+  answers_alone_ = 0;
   error_ = ucs_status_t::ok;
   abi::ucp_ep_params_t wanted;
   wanted.mask = abi::ucp_ep_params_t::has_address | abi::ucp_ep_params_t::has_error_mode |
@@ -113,9 +116,8 @@ void ucx_link::seal(const frame& head, envelope& into) noexcept {
   std::memcpy(into.data(), key_.data(), key_.size());
   base::put_little_endian(into.data() + rank_at, static_cast<std::int32_t>(owner_.info().rank));
   base::put_little_endian(into.data() + number_at, next_sent_++);
-  tcp::header encoded;
-  tcp::encode(head, encoded);
-  std::memcpy(into.data() + header_at, encoded.data(), encoded.size());
+  base::put_little_endian(into.data() + kind_at, static_cast<std::uint32_t>(head.kind));
+  tcp::encode_fields(head, into.data() + fields_at);
 }
 
 bool ucx_link::send_frame(const frame& head, const std::byte* payload) noexcept {
@@ -269,8 +271,9 @@ bool ucx_link::unseal(std::span<const std::uint8_t, envelope_bytes> from, std::s
     return false;
   }
   ++next_come_;
-  tcp::passage way;
-  const char* complaint = tcp::decode(from.subspan<header_at, tcp::header_bytes>(), head, way, slice_bytes);
+  answers_alone_ = 0;
+  const auto kind = base::get_little_endian<std::uint32_t>(from.data() + kind_at);
+  const char* complaint = tcp::decode_fields(kind, from.data() + fields_at, head, slice_bytes);
   if (complaint == nullptr && payload_bytes(head) != payload)
     complaint = "a frame of another length than it says";
   if (complaint == nullptr && rendezvous != (head.kind == frame_kind::data))
@@ -287,6 +290,7 @@ void ucx_link::corrupt(const char* what) noexcept {
 
 void ucx_link::deliver(held_frame& h) noexcept {
   if (!takes()) return;
+  if (h.head.kind == frame_kind::alive) return;
   if (h.head.kind == frame_kind::leave) {
     fail(errc::peer_left, fmt::format("{} has finished and left", owner_.describe(peer_)));
   } else if (owner_.leaving()) {
@@ -434,7 +438,12 @@ void ucx_link::on_ready(bool readable, bool) noexcept {
     std::array<char, 64> bytes;
     const ssize_t got = ::recv(lifeline_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got > 0) {
-      if (std::find(bytes.begin(), bytes.begin() + got, question) != bytes.begin() + got) say(answer);
+      const std::string_view heard(bytes.data(), static_cast<std::size_t>(got));
+      if (heard.find(question) != heard.npos) {
+        if (at_ == phase::connected && !owner_.leaving()) send_frame({.kind = frame_kind::alive}, nullptr);
+        say(answer);
+      }
+      if (heard.find(answer) != heard.npos) note_answer();
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
@@ -442,6 +451,17 @@ void ucx_link::on_ready(bool readable, bool) noexcept {
     lifeline_ended_ = true;
     return owner_.activate(*this);
   }
+}
+
+// Each answer has been sent behind a frame over UCX.
+void ucx_link::note_answer() noexcept {
+  const std::chrono::milliseconds limit = owner_.info().silence_limit;
+  if (limit.count() == 0 || ++answers_alone_ * tcp::heartbeat::period(limit) < limit) return;
+  fail(errc::peer_failed,
+       fmt::format("UCX has delivered nothing from {} for {}, although its loop answers over TCP: the network "
+                   "that UCX uses has failed, or a rank that died has blocked the queue of UCX's shared memory "
+                   "to this rank (UCX_TLS). Without UCX: TUTTI_TRANSPORTS=shm,tcp on all ranks",
+                   owner_.describe(peer_), base::duration_text(limit)));
 }
 
 void ucx_link::say(char byte) noexcept {

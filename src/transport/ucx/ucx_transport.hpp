@@ -6,7 +6,7 @@
 // end is the peer's end. A UCX endpoint carries all frames, as active messages. UCX takes messages from any process
 // that has its address, so each frame begins with the key of its direction, the sender's rank and a number:
 //
-//   0 key (16)   16 rank of the sender   20 number of the frame   24 header as over TCP (64)
+//   0 key (16)   16 rank of the sender   20 number of the frame   24 kind   28 fields as over TCP (48)
 //
 // Short frames leave eagerly from memory of the link, so that the caller's buffer is free at once. Data frames leave
 // in slices, each a rendezvous of UCX: the receiver's network card or process pulls it from the sender's buffer into
@@ -167,6 +167,7 @@ class ucx_link final : public peer_link, public core::watcher {
   void end_redirected(const arrival& a) noexcept;
   bool lifeline_stands() noexcept;
   void say(char byte) noexcept;
+  void note_answer() noexcept;
   void ucx_failed(abi::ucs_status_t status) noexcept;
   // Breaks the link by force. On return UCX uses no buffer of it.
   void force() noexcept;
@@ -190,6 +191,7 @@ class ucx_link final : public peer_link, public core::watcher {
   std::size_t slices_out_ = 0;  // their number
   std::size_t parcels_out_ = 0;
   std::uint64_t ends_ = 0;  // of slices, in either direction
+  unsigned answers_alone_ = 0;  // of the peer's loop, since UCX has delivered a frame
   bool farewell_sent_ = false;
   bool lifeline_ended_ = false;
   abi::ucs_status_t error_ = abi::ucs_status_t::ok;  // UCX has given the peer up
