@@ -33,7 +33,8 @@ struct ucx_way {
   static constexpr std::size_t too_much = long_bytes;
   static std::string absent() {
     // UCX patches the calls that a sanitizer watches, too.
-    if (tutti::test::instrumented) return "UCX was not tried under a sanitizer yet";
+    if (tutti::test::instrumented && std::getenv("UCX_MEM_EVENTS") == nullptr)
+      return "under a sanitizer UCX needs UCX_MEM_EVENTS=n";
     try {
       tutti::base::ucx_library::of_this_process();
       return {};
@@ -71,7 +72,7 @@ TEST_CASE("ucx: it installs no signal handler") {
   ucx_ranks world(1);
   for (int signal = 1; signal < SIGRTMIN; ++signal) {
     CAPTURE(signal);
-    struct sigaction now {};
+    struct sigaction now{};
     ::sigaction(signal, nullptr, &now);
     Dl_info where{};
     if (::dladdr(reinterpret_cast<void*>(now.sa_sigaction), &where) != 0)
@@ -188,12 +189,27 @@ TEST_CASE("ucx: a destination given up drains, and the data go to the new one") 
   CHECK(other == data.bytes);
 }
 
+// Whether UCX has written the beginning of a slice, and not its end.
+bool is_half_written(const std::vector<std::byte>& room, const std::vector<std::byte>& expected) {
+  constexpr std::size_t some = 64;
+  for (std::size_t at = 0; at + ucx::slice_bytes <= room.size(); at += ucx::slice_bytes) {
+    const auto end = room.begin() + static_cast<std::ptrdiff_t>(at + ucx::slice_bytes);
+    if (std::memcmp(room.data() + at, expected.data() + at, some) == 0 &&
+        std::all_of(end - some, end, [](std::byte b) { return b == std::byte{0}; }))
+      return true;
+  }
+  return false;
+}
+
 TEST_CASE("ucx: whoever must have a buffer back breaks the link to a peer that does nothing") {
   NEEDS_UCX();
-  for (const bool sender : {true, false})
-    for (const std::size_t come : {0, 2}) {
+  for (const bool begun : {false, true})
+    for (const bool sender : {true, false}) {
+      CAPTURE(begun);
       CAPTURE(sender);
-      CAPTURE(come);
+      const char* const by = std::getenv("UCX_TLS");
+      if (begun && (by == nullptr || contains(by, "tcp")))
+        TUTTI_SKIP("UCX's own TCP may crash where a connection is broken off amid data");
       ucx_ranks world(2);
       world.open();
       REQUIRE(world.connect(0, 1));
@@ -203,30 +219,31 @@ TEST_CASE("ucx: whoever must have a buffer back breaks the link to a peer that d
       const std::vector<std::byte> expected = pattern(long_bytes, 1);
       message data(frame_kind::data, expected, 1);
       data.submit(world[0].to(1));
-      REQUIRE(world.drive([&] { return up.data_frames >= come; }));
+      // One step of UCX at a time: a turn of the loop may be a whole slice.
+      for (const auto until = core::clock::now() + limit; begun && !is_half_written(*room, expected);) {
+        REQUIRE(core::clock::now() < until);
+        for (const auto& r : world.all) r->transport->poll();
+      }
+      REQUIRE_FALSE(data.finished);
       // The other side is in the same thread, and does nothing meanwhile.
       if (sender) {
-        REQUIRE(world[0].to(1).cancel(data) == cancel_result::drains);
-        CHECK_FALSE(world[0].to(1).drain(data));
-        // All that was on the way may have arrived: then nothing had to be broken.
-        const bool broken =
-            static_cast<ucx::ucx_link&>(world[0].to(1)).at() != ucx::ucx_link::phase::connected;
-        CHECK((broken || come > 0));
+        auto& link = static_cast<ucx::ucx_link&>(world[0].to(1));
+        REQUIRE(link.cancel(data) == cancel_result::drains);
+        CHECK_FALSE(link.drain(data));
+        CHECK(link.at() != ucx::ucx_link::phase::connected);
+        CHECK_FALSE(link.in_ucx());
         std::fill(data.bytes.begin(), data.bytes.end(), std::byte{0xEE});
-        if (broken) {
-          REQUIRE(world.drive([&] { return world[0].up.closings == 1 && up.closings == 1; }));
-          CHECK(world[0].up.peers[1].why == errc::peer_failed);
-          CHECK(contains(world[0].up.peers[1].text, "rank 1"));
-        } else {
-          message after(frame_kind::eager, pattern(10, 2), 2);
-          after.submit(world[0].to(1));
-          REQUIRE(world.drive([&] { return up.frames.size() == 2; }));
-        }
-        // Nothing that was reported as received is of the reused buffer.
+        // The receiver goes on before the sender's loop turns again. Nothing that it reports is of the reused buffer.
+        int rounds = 0;
+        REQUIRE(world.drive({1}, [&] { return ++rounds > 200; }));
+        REQUIRE(world.drive([&] { return world[0].up.closings == 1 && up.closings == 1; }));
+        CHECK(world[0].up.peers[1].why == errc::peer_failed);
+        CHECK(contains(world[0].up.peers[1].text, "rank 1"));
         CHECK(std::memcmp(room->data(), expected.data(), up.rooms[1].received) == 0);
       } else {
-        world[1].to(0).redirect_destination(&up.rooms[1], destination_buffer{});
-        world[1].to(0).drain_destination(&up.rooms[1]);
+        auto& link = static_cast<ucx::ucx_link&>(world[1].to(0));
+        link.redirect_destination(&up.rooms[1], destination_buffer{});
+        link.drain_destination(&up.rooms[1]);
         up.rooms.clear();
         std::fill(room->begin(), room->end(), std::byte{0xA5});
         REQUIRE(world.drive([&] { return data.finished; }));
@@ -252,42 +269,49 @@ TEST_CASE("ucx: both sides connect at once, again and again") {
 TEST_CASE("ucx: two sides that take back what neither has begun to receive both end") {
   NEEDS_UCX();
   ucx_ranks world(2);
-  std::atomic<int> submitted{0}, drained{0};
-  bool ok[2] = {false, false};
+  std::atomic<int> connected{0}, submitted{0}, drained{0};
+  std::string wrong[2];
   const auto play = [&](int me) {
+    const auto expect = [&](bool so, const char* what) {
+      if (!so) wrong[me] += std::string(what) + "; ";
+    };
     world.open(me);
     ucx_rank& r = world[me];
     message hello(frame_kind::refuse, {});
     hello.submit(r.to(1 - me));
-    bool good = world.run(me, [&] { return r.up.frames.size() == 1 && hello.finished; });
+    expect(world.run(me, [&] { return r.up.frames.size() == 1 && hello.finished; }), "not connected");
+    // As a loop that goes on: UCX may still hold a frame that has been sent.
+    const auto go_on_until_both = [&r](std::atomic<int>& are) {
+      for (++are; are < 2;) {
+        r.context.restart();
+        r.context.poll();
+      }
+    };
+    go_on_until_both(connected);
     std::vector<std::byte> room(long_bytes);
     r.up.rooms[1] = {room.data(), room.size()};
     message data(frame_kind::data, pattern(long_bytes, 1), 1);
     data.submit(r.to(1 - me));
     for (++submitted; submitted < 2;) std::this_thread::yield();
-    good = good && r.to(1 - me).cancel(data) == cancel_result::drains;
+    expect(r.to(1 - me).cancel(data) == cancel_result::drains, "nothing drains");
     r.to(1 - me).drain(data);
     std::fill(data.bytes.begin(), data.bytes.end(), std::byte{0xEE});
-    // As a loop that goes on.
-    for (++drained; drained < 2;) {
-      r.context.restart();
-      r.context.poll();
-    }
+    go_on_until_both(drained);
     message after(frame_kind::eager, pattern(10, 2), 2);
     after.submit(r.to(1 - me));
-    good = good && world.run(me, [&] { return r.up.frames.size() == 2; });
+    const std::size_t sent = ucx::slices_in_flight * ucx::slice_bytes;
+    expect(world.run(me, [&] { return r.up.frames.size() == 2; }), "no frame has come after the data");
     const std::size_t received = r.up.rooms[1].received;
-    const std::vector<std::byte> expected = pattern(long_bytes, 1);
-    good = good && received == ucx::slices_in_flight * ucx::slice_bytes && r.up.closings == 0 &&
-           std::memcmp(room.data(), expected.data(), received) == 0;
+    expect(received == sent, std::to_string(received).append(" bytes have come").c_str());
+    expect(std::memcmp(room.data(), pattern(long_bytes, 1).data(), received) == 0, "other bytes have come");
+    expect(r.up.closings == 0, r.up.peers[1 - me].text.c_str());
     r.leave();
-    good = good && world.run(me, [&] { return r.has_left; });
+    expect(world.run(me, [&] { return r.has_left; }), "not left");
     r.transport.reset();
-    ok[me] = good;
   };
   for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
-  CHECK(ok[0]);
-  CHECK(ok[1]);
+  CHECK(wrong[0] == "");
+  CHECK(wrong[1] == "");
 }
 
 TEST_CASE("ucx: a peer that answers, but from which UCX delivers nothing, is given up") {

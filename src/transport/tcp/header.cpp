@@ -31,7 +31,8 @@ void encode_fields(const frame& f, std::uint8_t* at) noexcept {
   std::memcpy(at + 32, f.fingerprint.data(), f.fingerprint.size());
 }
 
-const char* decode_fields(std::uint32_t kind, const std::uint8_t* at, frame& f, std::uint64_t slice) noexcept {
+const char* decode_fields(std::uint32_t kind, const std::uint8_t* at, frame& f,
+                          std::uint64_t slice) noexcept {
   f.kind = static_cast<frame_kind>(kind);
   if (!is_frame_kind(kind) || f.kind == frame_kind::fin)  // for memory that the peer can read
     return "a frame of an unknown kind";

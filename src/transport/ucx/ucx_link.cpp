@@ -373,7 +373,8 @@ void ucx_link::settle(arrival& a) noexcept {
 void ucx_link::report(arrival& a) noexcept {
   const bool open = takes() && !owner_.leaving();
   if (open && a.status != ucs_status_t::ok) ucx_failed(a.status);
-  if (open && a.status == ucs_status_t::ok && lifeline_stands()) {
+  // One look serves all that had ended before it.
+  if (open && a.status == ucs_status_t::ok && (stood_after_ == ends_ || lifeline_stands())) {
     if (a.aside) {
       a.where = owner_.up().begin(peer_, a.head);
       settle(a);
@@ -458,10 +459,11 @@ void ucx_link::note_answer() noexcept {
   const std::chrono::milliseconds limit = owner_.info().silence_limit;
   if (limit.count() == 0 || ++answers_alone_ * tcp::heartbeat::period(limit) < limit) return;
   fail(errc::peer_failed,
-       fmt::format("UCX has delivered nothing from {} for {}, although its loop answers over TCP: the network "
-                   "that UCX uses has failed, or a rank that died has blocked the queue of UCX's shared memory "
-                   "to this rank (UCX_TLS). Without UCX: TUTTI_TRANSPORTS=shm,tcp on all ranks",
-                   owner_.describe(peer_), base::duration_text(limit)));
+       fmt::format(
+           "UCX has delivered nothing from {} for {}, although its loop answers over TCP: the network "
+           "that UCX uses has failed, or a rank that died has blocked the queue of UCX's shared memory "
+           "to this rank (UCX_TLS). Without UCX: TUTTI_TRANSPORTS=shm,tcp on all ranks",
+           owner_.describe(peer_), base::duration_text(limit)));
 }
 
 void ucx_link::say(char byte) noexcept {
@@ -472,7 +474,10 @@ void ucx_link::say(char byte) noexcept {
 bool ucx_link::lifeline_stands() noexcept {
   if (!lifeline_) return true;  // in the handshake
   pollfd end{lifeline_.get(), POLLRDHUP, 0};
-  if (::poll(&end, 1, 0) <= 0) return true;
+  if (::poll(&end, 1, 0) <= 0) {
+    stood_after_ = ends_;
+    return true;
+  }
   lifeline_ended_ = true;
   owner_.activate(*this);
   return false;

@@ -190,8 +190,9 @@ class ucx_link final : public peer_link, public core::watcher {
   arrivals arriving_;           // UCX writes them
   std::size_t slices_out_ = 0;  // their number
   std::size_t parcels_out_ = 0;
-  std::uint64_t ends_ = 0;  // of slices, in either direction
-  unsigned answers_alone_ = 0;  // of the peer's loop, since UCX has delivered a frame
+  std::uint64_t ends_ = 0;         // of slices, in either direction
+  std::uint64_t stood_after_ = 0;  // so many ends the lifeline was seen to stand
+  unsigned answers_alone_ = 0;     // of the peer's loop, since UCX has delivered a frame
   bool farewell_sent_ = false;
   bool lifeline_ended_ = false;
   abi::ucs_status_t error_ = abi::ucs_status_t::ok;  // UCX has given the peer up
@@ -260,6 +261,7 @@ class ucx_transport final : public connecting_transport {
   int wake_descriptor_ = -1;
   bool opened_ = false;    // and watched
   bool was_idle_ = false;  // UCX had nothing to do in this round
+  bool warned_ = false;    // of a lane that is for tests
   bool by_timer_ = false;  // a lane of some link reports no events
   unsigned refusals_ = 0;  // of UCX to report events, in a row
   core::timer pause_timer_;
