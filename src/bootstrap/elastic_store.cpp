@@ -350,7 +350,7 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
         continue;
       }
       std::optional<core::world_info> mine_in =
-          co_await world_in(through, std::move(made), place, at.epoch, who, time_to_answer);
+          co_await world_in(through, std::move(made), place, at.epoch, who, limit);
       if (mine_in) co_return std::move(*mine_in);
       continue;
     }

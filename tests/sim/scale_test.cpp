@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int most_simulated = 8192;
+constexpr int most_simulated = 2048;
 constexpr int ranks_of_node = 8;
 
 double cpu_seconds() {
