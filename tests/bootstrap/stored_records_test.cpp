@@ -84,8 +84,8 @@ struct published {
                                                      [this](core::time_point) { return open(this); }));
     return made;
   }
-  failure obtain(const core::peer_records& by, int rank, std::chrono::milliseconds within = 10s) {
-    return test::failure_of([&] { run_task(context, by.obtain(rank, core::deadline_after(within))); });
+  failure obtain(const core::peer_records& in, int rank, std::chrono::milliseconds within = 10s) {
+    return test::failure_of([&] { run_task(context, in.obtain(rank, core::deadline_after(within))); });
   }
 
   boost::asio::io_context context;
