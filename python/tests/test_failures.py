@@ -82,6 +82,7 @@ def goes_on(rank, size, folder, victim):
         store = dist.TCPStore("localhost", int(meeting.get("port")))
     dist.init_process_group("tutti", store=store, rank=rank, world_size=size)
     pair = dist.new_group([0, 1])
+    dist.barrier()  # all have read what they need from the store
     for survivors in ([r for r in range(size) if r != victim], None):
         if rank == victim:
             os.kill(os.getpid(), signal.SIGKILL)
