@@ -110,7 +110,10 @@ void process_group::run(torch_store* through, const F& make_task) {
 
 process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                              c10::intrusive_ptr<options> chosen, bool one_job)
-    : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
+    : Backend(rank, size),
+      options_(std::move(chosen)),
+      joined_with_(options_->timeout),
+      store_(torch_store::without_prefixes(store)) {
   hooks_->where = where_is(*options_);
   torch_store through(store, runtime_.driver(), one_job);
   init_options how;
@@ -171,7 +174,8 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
           static_cast<int>(std::ranges::find(members, static_cast<std::uint64_t>(of.rank)) - members.begin()),
           static_cast<int>(members.size())),
       options_(std::move(chosen)),
-      joined_with_(options_->timeout) {
+      joined_with_(options_->timeout),
+      store_(torch_store::without_prefixes(store)) {
   hooks_->where = where_is(*options_);
   if (options_->timeout < std::chrono::milliseconds(1))
     fail(c10::str("tutti: new_group: timeout= is ", options_->timeout.count(), " ms; give at least 1 ms"));
@@ -359,6 +363,24 @@ c10::intrusive_ptr<c10d::Backend> process_group::merge(const c10::intrusive_ptr<
                                                        const c10::intrusive_ptr<Backend::Options>& opts,
                                                        const int& rank, const int& size) {
   return c10::make_intrusive<process_group>(store, rank, size, options_for(opts), false);
+}
+
+c10::intrusive_ptr<c10d::Backend> process_group::shrink(const std::vector<std::int64_t>& without, int flags,
+                                                        const c10::intrusive_ptr<Backend::Options>& opts) {
+  const c10::intrusive_ptr<c10d::Store> store = store_.lock();
+  if (!store) fail("tutti: shrink_group: the store of this process group was destroyed");
+  if (flags != 0) abort();  // SHRINK_ABORT
+  const std::unique_ptr<parent> of = as_parent("shrink_group");
+  const c10::intrusive_ptr<options> chosen = options_for(opts);
+  chosen->global_ranks_in_group.clear();
+  const std::vector<std::uint64_t>& globals = options_->global_ranks_in_group;
+  std::vector<std::uint64_t> members;
+  for (std::uint64_t rank = 0; rank < static_cast<std::uint64_t>(getSize()); ++rank) {
+    if (std::ranges::find(without, static_cast<std::int64_t>(rank)) != without.end()) continue;
+    members.push_back(rank);
+    chosen->global_ranks_in_group.push_back(globals.empty() ? rank : globals[rank]);
+  }
+  return c10::make_intrusive<process_group>(*of, store, members, chosen);
 }
 
 c10::intrusive_ptr<process_group::options> process_group::options_for(

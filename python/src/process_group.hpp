@@ -69,6 +69,10 @@ class process_group final : public c10d::Backend {
   c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                     const c10::intrusive_ptr<Backend::Options>& opts, const int& rank,
                                     const int& size) TUTTI_SINCE_TORCH_2_15;
+  bool supportsShrinking() const TUTTI_SINCE_TORCH_2_15 { return true; }
+  // The ranks that are not in `without` call it. The ranks in it may have died or may live on. The group's store lives.
+  c10::intrusive_ptr<Backend> shrink(const std::vector<std::int64_t>& without, int flags,
+                                     const c10::intrusive_ptr<Backend::Options>& opts) TUTTI_SINCE_TORCH_2_15;
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void setSequenceNumberForGroup() override {}
   c10d::ErrorType getError() override;
@@ -149,7 +153,8 @@ class process_group final : public c10d::Backend {
   torch_runtime& runtime_ = torch_runtime::get();
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
-  communicator world_;                     // on the loop; empty after shutdown()
+  const c10::weak_intrusive_ptr<c10d::Store> store_;  // PyTorch keeps it while the group is in use
+  communicator world_;                                // on the loop; empty after shutdown()
   communicator in_callbacks_;              // on the loop; empty until a callback starts a collective
   std::uint32_t number_in_callbacks_ = 1;  // of that communicator; no rank gives out 1
   std::mutex deciding_;

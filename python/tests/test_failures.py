@@ -129,6 +129,39 @@ def test_survivors_of_a_group_go_on():
     run(4, part_goes_on, expected=[0, 0, -9, 0])
 
 
+def goes_on_without(rank, size, lives):
+    """PyTorch's own call names the ranks that are left out, dead or not."""
+    group = dist.new_group([1, 2, 3])
+    dist.all_reduce(torch.ones(3))
+    if rank == 2:
+        if not lives:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return
+    if not lives:
+        raises(RuntimeError, "rank 2", lambda: [dist.all_reduce(torch.ones(3)) for _ in range(1000)])
+    if rank > 0:
+        part = dist.shrink_group([1], group, shrink_flags=0 if lives else 1)
+        assert part.rank() == (0 if rank == 1 else 1)
+        x = torch.tensor([rank])
+        dist.all_reduce(x, group=part)
+        assert x.item() == 4
+    dist.shrink_group([2])
+    assert (dist.get_world_size(), dist.get_rank()) == (3, [0, 1, 2, 2][rank])
+    x = torch.tensor([rank])
+    dist.all_reduce(x)
+    assert x.item() == 4
+    if dist.get_rank() > 0:  # once more, without a rank that ends meanwhile
+        dist.shrink_group([0])
+        dist.all_reduce(x)
+        assert x.item() == 8
+
+
+@pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="this PyTorch has no shrink_group")
+@pytest.mark.parametrize("lives", [False, True])
+def test_ranks_that_torch_leaves_out(lives):
+    run(4, goes_on_without, lives, expected=[0, 0, 0 if lives else -9, 0])
+
+
 def differing(rank, size):
     text = raises(RuntimeError, "all_reduce", dist.all_reduce, torch.ones(4 if rank == 0 else 5))
     assert "4" in text and "5" in text, text
