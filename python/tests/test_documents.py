@@ -13,6 +13,8 @@ import subprocess
 import torch
 
 import tutti
+import tutti.aio
+import tutti.track
 from ranks import run
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
@@ -53,3 +55,21 @@ def test_the_wheel_says_what_it_contains():
     names = [p.name for p in importlib.metadata.files("tutti-torch") or ()]
     for name in ("LICENSE", "THIRD_PARTY.txt", "LGPL-3.0.txt", "GPL-3.0.txt"):
         assert name in names, names
+
+
+def test_type_checkers_know_all_parameters():
+    """`py.typed` promises it."""
+    assert any(p.name == "py.typed" for p in importlib.metadata.files("tutti-torch") or ())
+    known = 0
+    for module in (tutti, tutti.aio, tutti.track):
+        for public in (getattr(module, name) for name in module.__all__):
+            members = inspect.getmembers(public, inspect.isfunction) if inspect.isclass(public) else [("", public)]
+            for name, f in members:
+                if name.startswith("_") and name not in ("__init__", "__enter__", "__exit__"):
+                    continue
+                signature = inspect.signature(f)
+                assert signature.return_annotation is not signature.empty, f
+                unknown = [p for p in signature.parameters.values() if p.annotation is p.empty and p.name != "self"]
+                assert not unknown, (f, unknown)
+                known += 1
+    assert known > 12, known

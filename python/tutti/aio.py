@@ -9,37 +9,41 @@ its transfer: the tensor may be reused when the await returns. (A collective tha
 and names that rank.)
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
-import os
 import weakref
+from typing import AsyncIterator
 
+import torch
 import torch.distributed as dist
 
 from . import _load
 
 __all__ = ["wait", "all_reduce_chunks"]
 
-_finished_works = weakref.WeakKeyDictionary()  # by event loop
+# By event loop.
+_finished_works: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _FinishedWorks] = weakref.WeakKeyDictionary()
 
 
 class _FinishedWorks:
     """One descriptor that the event loop watches; finished works notify it."""
 
-    def __init__(self, loop):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _load().FinishedWorks()
-        self.waiting = {}
+        self.waiting: dict[int, asyncio.Future[None]] = {}
         self.numbers = itertools.count()
         loop.add_reader(self.native.fileno(), self.drain)
 
-    def drain(self):
+    def drain(self) -> None:
         for number in self.native.drain():
             future = self.waiting.pop(number, None)
             if future is not None and not future.done():
                 future.set_result(None)
 
 
-async def wait(work):
+async def wait(work: dist.Work) -> None:
     """Completes when `work` does, and raises its error. Cancellation cancels the transfer."""
     if not work.is_completed():
         loop = asyncio.get_running_loop()
@@ -58,7 +62,12 @@ async def wait(work):
     work.wait()
 
 
-async def all_reduce_chunks(tensor, chunks, op=dist.ReduceOp.SUM, group=None):
+async def all_reduce_chunks(
+    tensor: torch.Tensor,
+    chunks: int,
+    op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+) -> AsyncIterator[torch.Tensor]:
     """Starts an all_reduce of `tensor` in about `chunks` pieces along its first dimension.
 
     Yields each piece when it is complete, so that it can be used while the others are still being reduced.

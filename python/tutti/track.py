@@ -14,9 +14,11 @@ Logs share one thread that runs a tutti loop; each log has a thread that writes 
 interpreter's lock.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
-from typing import NamedTuple
+from typing import Any, Literal, Mapping, NamedTuple, SupportsFloat, SupportsIndex
 
 from . import _load
 
@@ -34,20 +36,20 @@ class Totals(NamedTuple):
 
 
 def open(
-    id,
+    id: str,
     *,
-    label=None,
-    directory="runs",
-    name="",
-    resume="may",
-    layout="single_run",
-    console=True,
-    buffer_bytes=32 << 20,
-    system_metrics=5.0,
-    heartbeat=2.0,
-    open_timeout=10.0,
-    finish_timeout=10.0,
-):
+    label: str | None = None,
+    directory: str | os.PathLike[str] = "runs",
+    name: str = "",
+    resume: Literal["may", "must", "never"] = "may",
+    layout: Literal["single_run", "run_per_rank"] = "single_run",
+    console: bool = True,
+    buffer_bytes: int = 32 << 20,
+    system_metrics: float = 5.0,
+    heartbeat: float = 2.0,
+    open_timeout: float = 10.0,
+    finish_timeout: float = 10.0,
+) -> Log:
     """Opens the run `id` in `directory`, makes it if it does not exist, and returns this process's Log.
 
     id: one word of at most 100 bytes, without a slash and without a dot in front. Processes that open the same
@@ -103,26 +105,26 @@ class Log:
     instead, and the run says that this label ended without a finish.
     """
 
-    def __init__(self, native):
+    def __init__(self, native: Any) -> None:
         self._native = native
 
     @property
-    def directory(self):
+    def directory(self) -> str:
         """The directory of the run (with layout="run_per_rank", of this label)."""
         return self._native.directory
 
-    def scalar(self, name, value, step):
+    def scalar(self, name: str, value: SupportsFloat | SupportsIndex | str, step: int) -> None:
         """Adds `value`, anything that float() takes, to the series `name` at `step`.
 
         Cost: well below a microsecond for a Python number. A tensor on a device is waited for, by float().
         """
         self._native.scalar(name, float(value), int(step))
 
-    def text(self, name, value, step=0):
+    def text(self, name: str, value: str, step: int = 0) -> None:
         """Adds the string `value` to the series `name` at `step`."""
         self._native.text(name, value, int(step))
 
-    def hyperparameters(self, values):
+    def hyperparameters(self, values: Mapping[str, Any]) -> None:
         """Adds the dictionary `values` to this label's hyperparameters; a value that exists is replaced.
 
         Booleans, integers, floats and strings keep their types, NumPy's scalars and tensors of one element
@@ -130,7 +132,7 @@ class Log:
         """
         self._native.hyperparameters({str(name): _plain(value) for name, value in values.items()})
 
-    def image(self, name, pixels, step=0):
+    def image(self, name: str, pixels: Any, step: int = 0) -> None:
         """Adds an image: `pixels` is a NumPy array, a tensor or another buffer of unsigned bytes.
 
         Its shape is (height, width), (height, width, 3) for RGB or (height, width, 4) for RGBA; (height, width, 1)
@@ -147,7 +149,7 @@ class Log:
             )
         self._native.image(name, view.tobytes(), view.shape[1], view.shape[0], channels, int(step))
 
-    def artifact(self, name, content):
+    def artifact(self, name: str, content: str | os.PathLike[str] | bytes | bytearray | memoryview) -> None:
         """Puts a file with this `name`, which may have folders, among the run's artifacts.
 
         content: the path of a file (a string or os.PathLike), or bytes. A file is copied some time before
@@ -159,11 +161,11 @@ class Log:
         else:
             self._native.artifact_file(name, os.fspath(content))
 
-    def so_far(self):
+    def so_far(self) -> Totals:
         """Totals of the records until now. Does not wait."""
         return Totals(*self._native.so_far())
 
-    def finish(self):
+    def finish(self) -> Totals:
         """Writes what is queued, marks this label as finished, and returns Totals. A second call does nothing.
 
         Completes: when everything is written, or after finish_timeout with `complete` false, whatever the other
@@ -172,24 +174,24 @@ class Log:
         """
         return Totals(*self._native.finish())
 
-    def close(self):
+    def close(self) -> None:
         """Ends the log without a finish, as the end of the program does, and as the run says afterwards.
 
         Completes: when what is queued is written, or after two seconds.
         """
         self._native.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.finish()
         else:
             self.close()
 
 
-def _plain(value):
+def _plain(value: Any) -> bool | int | float | str:
     if not isinstance(value, (bool, int, float, str)) and hasattr(value, "item"):
         try:
             value = value.item()
@@ -205,7 +207,7 @@ def _plain(value):
 _registered_in = None
 
 
-def _at_end():
+def _at_end() -> None:
     """Logs that are open are closed however Python ends."""
     global _registered_in
     if _registered_in == os.getpid():
@@ -218,5 +220,5 @@ def _at_end():
     atexit.register(_shut_down)
 
 
-def _shut_down():
+def _shut_down() -> None:
     _load().track_shut_down(10.0)
