@@ -19,7 +19,8 @@ void watch_forks() noexcept;
 
 // A number that differs in a child that was forked after watch_forks(). Costs two reads of memory.
 inline unsigned forks() noexcept {
-  const unsigned seen = forks_detail::word.load(std::memory_order_relaxed)->load(std::memory_order_relaxed);
+  // Acquires what the thread that asked first has put into the page.
+  const unsigned seen = forks_detail::word.load(std::memory_order_acquire)->load(std::memory_order_relaxed);
   return seen != 0 ? seen : forks_detail::count_one();
 }
 
