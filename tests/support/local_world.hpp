@@ -3,6 +3,7 @@
 // failures.
 #pragma once
 
+#include "support/instrumented.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>
@@ -38,7 +39,7 @@ inline const std::vector<std::string> transports = [] {
 }();
 
 // Long enough for a busy machine under sanitizers; reached only by a hang.
-inline constexpr std::chrono::seconds patience(30);
+inline constexpr std::chrono::seconds patience(instrumented ? 120 : 30);
 
 // A world of one.
 inline init_options alone() {
