@@ -27,10 +27,17 @@ struct outcome {
   bool says(std::string_view text) const { return output.find(text) != std::string::npos; }
 };
 
-// Runs under coreutils' timeout: a hang is exit code 124.
+// Runs under coreutils' timeout: a hang is exit code 124. Open MPI, and UCX, which Debian's MPICH uses, leave shared
+// memory of aborted jobs, which is removed with a directory.
 outcome run_command(const std::string& variables, const std::string& command) {
+  const tutti::test::scratch_directory scratch;
+  const std::string memory =
+      " UCX_POSIX_DIR=" + scratch.path().string() +
+      " OMPI_MCA_btl_vader_backing_directory=" + scratch.path().string() +  // Open MPI 4
+      " OMPI_MCA_btl_sm_backing_directory=" + scratch.path().string();
   outcome result;
-  std::FILE* pipe = popen(("env " + variables + " timeout -k 5 120 " + command + " 2>&1").c_str(), "r");
+  std::FILE* pipe =
+      popen(("env " + variables + memory + " timeout -k 5 120 " + command + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::array<char, 4096> bytes{};
   for (std::size_t got = 0; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;)
@@ -124,16 +131,13 @@ std::string missing_mpis() {
 }
 
 // The ranks write into a file instead of through the launcher, because MPICH's launcher may end an aborted
-// job before it has read their last output. Open MPI, and UCX, which Debian's MPICH uses, leave shared memory of
-// aborted jobs, which is removed with the directory. An MPI with the standard ABI is found by its mpirun.
+// job before it has read their last output. An MPI with the standard ABI is found by its mpirun.
 outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std::string& variables = "") {
   const tutti::test::scratch_directory scratch;
   const std::string said = scratch.path() / "said";
   outcome result = run_command(
-      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + (by_standard_abi() ? "" : m.module) +
-          " UCX_POSIX_DIR=" + scratch.path().string() +
-          " OMPI_MCA_btl_vader_backing_directory=" + scratch.path().string() +  // Open MPI 4
-          " OMPI_MCA_btl_sm_backing_directory=" + scratch.path().string() + " " + variables,
+      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + (by_standard_abi() ? "" : m.module) + " " +
+          variables,
       m.launcher + " -n " + std::to_string(ranks) + " sh -c 'exec \"$@\" >>" + said + " 2>&1' sh " + program);
   result.output = scratch.read(said) + result.output;
   return result;
