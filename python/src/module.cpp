@@ -120,9 +120,8 @@ void shut_down(double seconds) {
 
 }  // namespace
 
-PYBIND11_MODULE(_C, m) {
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::module::import("torch.distributed");  // registers c10d's types
-  m.attr("torch_version") = TUTTI_TORCH_VERSION;
   torch_runtime::handle_signals = &handle_signals;
   // torch.distributed looks for methods that the base class lacks.
   py::class_<process_group, c10d::Backend, c10::intrusive_ptr<process_group>>(m, "ProcessGroupTutti")

@@ -15,7 +15,7 @@ import torch
 import tutti
 import tutti.aio
 import tutti.track
-from ranks import run
+from ranks import raises, run
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
 
@@ -44,11 +44,18 @@ def test_the_page_runs(tmp_path):
 
 def test_the_module_needs_no_libraries_of_the_distribution():
     """Those that it contains may have other names where it runs, or be missing."""
-    module = next(pathlib.Path(tutti.__file__).parent.glob("_C*.so"))
+    module = tutti._load().__file__
     said = subprocess.run(["readelf", "-d", module], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"NEEDED.*\[(.*?)\]", said)
     rest = [n for n in needed if not re.match(r"lib(c10|torch_cpu|torch_python|stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.|ld-linux", n)]
     assert needed and not rest, rest
+
+
+def test_another_pytorch_is_told(monkeypatch):
+    here = ".".join(torch.__version__.split(".")[:2])
+    monkeypatch.setattr(torch, "__version__", "1.2.3")
+    text = raises(ImportError, "and PyTorch 1.2.3 is here: ", tutti._load.__wrapped__)
+    assert here in text.split(", and")[0], text
 
 
 def test_the_wheel_says_what_it_contains():

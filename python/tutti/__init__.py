@@ -4,12 +4,15 @@
     import torch.distributed as dist
     dist.init_process_group("tutti")
 
-PyTorch 2.15 and later find the backend by themselves. The C++ part is built for one minor version of PyTorch,
+PyTorch 2.15 and later find the backend by themselves. The C++ part is built once for each minor version of PyTorch,
 and is loaded by the first process group.
 """
 
 import atexit
+import functools
+import importlib
 import os
+import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -26,24 +29,20 @@ _rebuild = (
 )
 
 
-def _load():
-    """Returns the C++ part. Raises ImportError if it was built for another PyTorch."""
+@functools.cache
+def _load() -> Any:
+    """Returns the C++ part. Raises ImportError if the wheel has none for the PyTorch that is here."""
     import torch
 
-    def minor(version):
-        return ".".join(version.split("+")[0].split(".")[:2])
-
+    minor = torch.__version__.split("+")[0].split(".")[:2]
     try:
-        from . import _C
+        return importlib.import_module("._C_" + "_".join(minor), __name__)
     except ImportError as failure:
+        modules = pathlib.Path(__file__).parent.glob("_C_*.so")
+        built = ", ".join(sorted(m.name.split(".")[0][3:].replace("_", ".") for m in modules)) or "no version"
         raise ImportError(
-            f"tutti was built for another PyTorch than {torch.__version__}, which is here: {_rebuild}"
+            f"this tutti was built for PyTorch {built}, and PyTorch {torch.__version__} is here: {_rebuild}"
         ) from failure
-    if minor(_C.torch_version) != minor(torch.__version__):
-        raise ImportError(
-            f"tutti was built for PyTorch {_C.torch_version}, and this is {torch.__version__}: {_rebuild}"
-        )
-    return _C
 
 
 def _create(options, backend_options=None, name="tutti"):

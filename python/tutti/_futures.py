@@ -3,7 +3,9 @@
 
 import torch
 
-from . import _C
+from . import _load
+
+_C = _load()
 
 
 def _marked(callback):
