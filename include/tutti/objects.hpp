@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of objects that are not flat buffers: strings, vectors, maps, and types with a serializer.
+// Collectives of objects that are not flat buffers: strings, containers of the standard library and the like, pairs,
+// optionals, and types with a serializer.
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <map>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -29,10 +26,7 @@ struct serializer;
 class object_writer {
  public:
   // Appends `n` bytes.
-  void bytes(const void* from, std::size_t n) {
-    const auto* const first = static_cast<const std::byte*>(from);
-    bytes_.insert(bytes_.end(), first, first + n);
-  }
+  void bytes(const void* from, std::size_t n);
   // Writes `v` by its serializer.
   template <class T>
   void value(const T& v) {
@@ -51,29 +45,17 @@ class object_reader {
  public:
   explicit object_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
   // Reads `n` bytes.
-  void bytes(void* to, std::size_t n) {
-    if (n > rest_.size()) refuse();
-    if (n > 0) std::memcpy(to, rest_.data(), n);
-    rest_ = rest_.subspan(n);
-  }
+  void bytes(void* to, std::size_t n);
   // Reads an object by serializer<T>.
   template <class T>
   T value() {
     return serializer<T>::read(*this);
   }
   // Reads a number of elements and checks that the rest can hold that many of at least `each` bytes.
-  std::size_t count(std::size_t each) {
-    std::uint64_t n = 0;
-    bytes(&n, sizeof n);
-    if (n > rest_.size() / (each == 0 ? 1 : each)) refuse();
-    return n;
-  }
+  std::size_t count(std::size_t each);
   // Whether all bytes have been read.
   bool at_end() const noexcept { return rest_.empty(); }
-  [[noreturn]] static void refuse() {
-    throw error(errc::protocol,
-                "the bytes of an object are not what its type writes; do all ranks run the same program?");
-  }
+  [[noreturn]] static void refuse();
 
  private:
   std::span<const std::byte> rest_;
@@ -93,7 +75,7 @@ concept has_member_from =
 // Converts to views and to aggregates that contain one, and thereby to an optional or variant of these.
 struct view_probe {
   template <class U>
-    requires(std::ranges::view<U> || has_member_from<U, view_probe>)
+    requires(std::ranges::enable_view<U> || has_member_from<U, view_probe>)
   operator U() const;
 };
 
@@ -120,11 +102,18 @@ struct serializer<T> {
 
 namespace detail {
 
+// A standard container, or one like it: it owns the elements that it is made of one by one.
+template <class C>
+concept container = !std::is_trivially_copyable_v<C> && !std::ranges::enable_view<C> && requires(C c) {
+  typename C::allocator_type;
+  c.insert(c.end(), *c.begin());
+};
+
 // The number of elements of a container, then each.
 template <class C>
 struct container_serializer {
   using element = typename C::value_type;
-  static constexpr bool in_one_piece = std::ranges::contiguous_range<C> && std::is_arithmetic_v<element>;
+  static constexpr bool in_one_piece = std::is_arithmetic_v<element> && requires(C c) { c.data(); };
 
   static void write(const C& v, object_writer& to) {
     to.value(static_cast<std::uint64_t>(v.size()));
@@ -153,12 +142,8 @@ struct container_serializer {
 
 }  // namespace detail
 
-template <>
-struct serializer<std::string> : detail::container_serializer<std::string> {};
-template <class T>
-struct serializer<std::vector<T>> : detail::container_serializer<std::vector<T>> {};
-template <class K, class V>
-struct serializer<std::map<K, V>> : detail::container_serializer<std::map<K, V>> {};
+template <detail::container C>
+struct serializer<C> : detail::container_serializer<C> {};
 
 template <class A, class B>
 struct serializer<std::pair<A, B>> {
@@ -202,38 +187,26 @@ T from_bytes(std::span<const std::byte> bytes) {
   if (!from.at_end()) object_reader::refuse();
   return v;
 }
-// Throws on all ranks alike, because all know all lengths.
-inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
-  if (bytes > limit)
-    throw error(errc::invalid_argument, "an object of " + std::to_string(bytes) +
-                                            " bytes is longer than the limit of " + std::to_string(limit) +
-                                            "; give a larger one to the call, on all ranks");
-}
-// Without a root, every rank gets the objects.
+
+// The bytes of all ranks' objects, in rank order. Both are empty on ranks that do not get them.
+struct gathered_bytes {
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> lengths;
+};
+task<std::vector<std::byte>> broadcast_bytes(communicator c, std::vector<std::byte> mine, int root,
+                                             std::size_t limit);
+// Without a root, every rank gets them.
+task<gathered_bytes> gather_bytes(communicator c, std::vector<std::byte> mine, std::optional<int> root,
+                                  std::size_t limit);
+
 template <class T>
 task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> root, std::size_t limit) {
-  const std::vector<std::byte> mine = detail::to_bytes(value);
-  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
-  const std::size_t length = mine.size();
-  co_await c.all_gather(length, lengths);
-  std::size_t total = 0;
-  for (const std::size_t n : lengths) {
-    check_object_size(n, limit);
-    total += n;
-  }
-  const bool wanted = !root || c.rank() == *root;
-  std::vector<std::byte> all(wanted ? total : 0);
-  if (root) {
-    co_await c.gather_v(mine, all, lengths, *root);
-  } else {
-    co_await c.all_gather_v(mine, all, lengths);
-  }
+  const gathered_bytes all = co_await gather_bytes(std::move(c), detail::to_bytes(value), root, limit);
   std::vector<T> values;
-  if (!wanted) co_return values;
-  std::span<const std::byte> rest(all);
-  for (const std::size_t n : lengths) {
-    values.push_back(detail::from_bytes<T>(rest.first(n)));
-    rest = rest.subspan(n);
+  std::size_t at = 0;
+  for (const std::size_t n : all.lengths) {
+    values.push_back(detail::from_bytes<T>({all.bytes.data() + at, n}));
+    at += n;
   }
   co_return values;
 }
@@ -251,13 +224,10 @@ task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> 
 template <class T>
 task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = object_limit) {
   const bool is_root = c.rank() == root;
-  std::vector<std::byte> bytes;
-  if (is_root) bytes = detail::to_bytes(value);
-  std::uint64_t length = bytes.size();
-  co_await c.broadcast(length, root);
-  detail::check_object_size(length, limit);
-  bytes.resize(length);
-  co_await c.broadcast(bytes, root);
+  std::vector<std::byte> mine;
+  if (is_root) mine = detail::to_bytes(value);
+  const std::vector<std::byte> bytes =
+      co_await detail::broadcast_bytes(std::move(c), std::move(mine), root, limit);
   if (!is_root) value = detail::from_bytes<T>(bytes);
   co_return value;
 }

@@ -3,9 +3,14 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <deque>
+#include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <type_traits>
+#include <unordered_map>
 #include <vector>
 
 using namespace tutti;
@@ -99,6 +104,19 @@ errc refusal(const std::vector<std::byte>& bytes) {
 TEST_CASE("objects: broadcast, all_gather and gather of a user's type") {
   for (const std::string& transport : transports)
     for (const int ranks : {1, 2, 4}) CHECK_NOTHROW(run_local(ranks, over(transport), there_and_back));
+}
+TEST_CASE("objects: containers of the standard library keep their elements") {
+  const auto returns = [](const auto& object) {
+    return detail::from_bytes<std::remove_cvref_t<decltype(object)>>(detail::to_bytes(object)) == object;
+  };
+  CHECK(returns(std::vector<bool>{true, false, true}));
+  CHECK(returns(std::deque<std::string>{"a", "", "c"}));
+  CHECK(returns(std::list<std::vector<int>>{{1, 2}, {}}));
+  CHECK(returns(std::set<int>{3, 1, 2}));
+  CHECK(returns(std::unordered_map<std::string, std::set<int>>{{"one", {1}}, {"none", {}}}));
+  CHECK(returns(std::multimap<int, std::string>{{1, "a"}, {1, "b"}}));
+  CHECK(returns(std::u16string(u"wide")));
+  CHECK(returns(shared_vector<double>{1.5, 2.5}));
 }
 TEST_CASE("objects: one beyond the limit is an error on all ranks") {
   CHECK_NOTHROW(run_local(3, over("shm"), limited));
