@@ -112,12 +112,8 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
           const auto executor = detail::executor_for_task<T>(handler);
           if (!executor) return;
           auto work = boost::asio::make_work_guard(boost::asio::get_associated_executor(handler, *executor));
-          auto scope = std::make_unique<detail::stop_scope>();
-          detail::stop_scope* const of = scope.get();
           const auto started = detail::carry_out<T, task, handler_type, decltype(work)>(
-              std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work),
-              std::move(scope));
-          started.handle.promise().scope = of;
+              std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work));
           started.handle.promise().join(&executor->context());
           detail::resume_bounded(started.handle);
         },

@@ -145,28 +145,31 @@ std::optional<asio::io_context::executor_type> executor_for_task(Handler& handle
   }
 }
 
-// The promise of a coroutine that destroys itself at its end, or when its runtime ends.
+// The promise of a coroutine that destroys itself at its end, or when its runtime ends, and runs in a scope of its own.
 class self_owned : public owned_promise<self_owned>, waiting_handler {
  public:
-  self_owned() noexcept : waiting_handler(nullptr) {}
+  self_owned() noexcept : waiting_handler(nullptr) { scope = &own_scope_; }
   void ended() noexcept { destroy_frame(handle()); }
   void discard() noexcept override { ended(); }
   using waiting_handler::join;
+
+ private:
+  stop_scope own_scope_;
 };
 
-// Awaits `body` within a scope that the handler's cancellation slot stops, then posts the handler.
+// Awaits `body` within its scope, which the handler's cancellation slot stops, then posts the handler.
 template <class T, class Task, class Handler, class Work>
-self_owned::coroutine carry_out(Task body, Handler handler, Work work, std::unique_ptr<stop_scope> scope) {
-  Task inside = std::move(body);  // ends before the scope, which may be the first parameter to be destroyed
+self_owned::coroutine carry_out(Task body, Handler handler, Work work) {
+  stop_scope* const scope = (co_await own_promise{})->scope;
   std::exception_ptr failure;
   task_value<T> value;
   std::optional<slot_connection<Handler>> cancellation(std::in_place, handler);
-  cancellation->connect([s = scope.get()] { s->stop(errc::cancelled, "cancelled"); });
+  cancellation->connect([s = scope] { s->stop(errc::cancelled, "cancelled"); });
   try {
     if constexpr (std::is_void_v<T>) {
-      co_await std::move(inside);
+      co_await std::move(body);
     } else {
-      value.emplace(co_await std::move(inside));
+      value.emplace(co_await std::move(body));
     }
   } catch (...) {
     failure = std::current_exception();
