@@ -6,12 +6,14 @@
 #include <tutti/runtime.hpp>
 
 #include <boost/asio/io_context.hpp>
-#include <future>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 namespace tutti {
+namespace detail {
+struct background_thread;
+}
 
 // A rank whose loop runs on a thread of its own. Operations that main awaits progress while other threads
 // compute. Other threads reach the rank through get_executor(): by boost::asio::post, co_spawn, or a channel
@@ -32,7 +34,7 @@ class background {
 
   // The thread holds it, too: other threads have its executor until main has ended.
   std::shared_ptr<boost::asio::io_context> context_ = std::make_shared<boost::asio::io_context>(1);
-  std::future<int> result_;  // its destructor joins the thread
+  std::shared_ptr<detail::background_thread> thread_;  // its destructor joins the thread
 };
 
 background start_background(init_options options, detail::any_main main);
@@ -41,10 +43,9 @@ background start_background(init_options options, detail::any_main main);
 // Errors: throws those of making a runtime; join() throws the others.
 template <detail::rank_main F>
 background run_in_background(init_options options, F&& main) {
-  auto kept = std::make_shared<std::decay_t<F>>(std::forward<F>(main));
-  return start_background(std::move(options), [kept](communicator world) {
-    return detail::call_main(kept.get(), std::move(world));
-  });
+  using function = std::decay_t<F>;
+  return start_background(std::move(options),
+                          {detail::call_main<function>, std::make_shared<function>(std::forward<F>(main))});
 }
 template <detail::rank_main F>
 background run_in_background(F&& main) {

@@ -6,7 +6,6 @@
 #include <tutti/request.hpp>
 #include <tutti/task.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -15,6 +14,9 @@
 #include <utility>
 
 namespace tutti {
+namespace detail {
+std::size_t default_chunk(std::size_t count, std::size_t element_bytes) noexcept;
+}
 
 // The result of communicator::all_reduce_chunks: the chunks of the buffer, in order. Move-only.
 // Buffers: each chunk belongs to the operation until next() has returned it, and to the program from then on.
@@ -26,7 +28,7 @@ class chunked_all_reduce {
  public:
   // Starts the first chunks.
   chunked_all_reduce(detail::call whole, Span data, std::size_t chunk)
-      : whole_(std::move(whole)), data_(std::move(data)), chunk_(std::max<std::size_t>(1, chunk)) {
+      : whole_(std::move(whole)), data_(std::move(data)), chunk_(chunk > 0 ? chunk : 1) {
     for (request& r : requests_) start_next(r);
   }
 
@@ -43,7 +45,7 @@ class chunked_all_reduce {
       if (!first) failure_ = std::current_exception();  // otherwise another next() awaits this chunk
       throw;
     }
-    const std::size_t from = given_, n = std::min(chunk_, size() - from);
+    const std::size_t from = given_, n = next_after(from);
     given_ += n;
     if constexpr (detail::tensor<Span>)
       co_return detail::tensor_access<Span>::piece(data_, from, n);
@@ -55,16 +57,17 @@ class chunked_all_reduce {
 
   // The default chunk size in elements: several chunks are in flight, and none is dominated by its latency.
   static std::size_t default_chunk(std::size_t count, std::size_t element_bytes = sizeof(T)) noexcept {
-    const std::size_t least = std::max<std::size_t>(1, 64 * 1024 / element_bytes);
-    const std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / element_bytes);
-    return std::clamp(count / 8, least, most);
+    return detail::default_chunk(count, element_bytes);
   }
 
  private:
   std::size_t size() const noexcept { return whole_.out.count; }
+  std::size_t next_after(std::size_t at) const noexcept {
+    return chunk_ < size() - at ? chunk_ : size() - at;
+  }
   void start_next(request& place) {
     if (started_ >= size()) return;
-    const std::size_t n = std::min(chunk_, size() - started_);
+    const std::size_t n = next_after(started_);
     detail::call what = whole_;
     what.out.data = static_cast<std::byte*>(whole_.out.data) + started_ * whole_.out.element_bytes;
     what.out.count = n;

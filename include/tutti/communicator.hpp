@@ -15,7 +15,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
-#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -224,10 +223,9 @@ class communicator {
   // Cost: copies every element once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
-  operation_on<List> all_reduce(
-      List&& list, const Op& op,
-      detail::origin_of<std::ranges::range_value_t<List>> from = call_site::current()) const {
-    using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
+  operation_on<List> all_reduce(List&& list, const Op& op,
+                                detail::origin_of<detail::value_in<List>> from = call_site::current()) const {
+    using span = detail::value_in<List>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
     detail::call what(kind::all_reduce, state_, detail::place_of(from));
     if constexpr (!detail::tensor<span>)
@@ -241,8 +239,8 @@ class communicator {
     what.in = what.out;
     what.peer = 0;
     what.op = reduction_of<span>(op, what.out);
-    what.list.list = std::ranges::data(list);
-    what.list.size = std::ranges::size(list);
+    what.list.list = detail::data_of(list);
+    what.list.size = detail::count_of(list);
     what.list.at = [](const void* first, std::size_t i) noexcept {
       return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
     };

@@ -48,7 +48,7 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
 
   generator(generator&& other) noexcept { *this = std::move(other); }
   generator& operator=(generator&& other) noexcept {
-    if (this != &other) frame_.reset();  // its body may be reading `other`
+    if (this != &other) frame_ = {};  // its body may be reading `other`
     frame_ = std::move(other.frame_);
     cut_off_ = std::exchange(other.cut_off_, false);
     if (frame_) frame_.get().promise().owner = this;
@@ -108,7 +108,7 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
   void cut_off() noexcept {
     cut_off_ = true;
     frame_.get().promise().reader = nullptr;
-    frame_.reset();
+    frame_ = {};
   }
 
   detail::owned_frame<promise_type> frame_;

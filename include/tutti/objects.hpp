@@ -113,7 +113,7 @@ concept container = !std::is_trivially_copyable_v<C> && !std::ranges::enable_vie
 template <class C>
 struct container_serializer {
   using element = typename C::value_type;
-  static constexpr bool in_one_piece = std::is_arithmetic_v<element> && requires(C c) { c.data(); };
+  static constexpr bool in_one_piece = std::is_arithmetic_v<element> && requires(C c) { *c.data(); };
 
   static void write(const C& v, object_writer& to) {
     to.value(static_cast<std::uint64_t>(v.size()));

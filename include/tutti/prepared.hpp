@@ -2,10 +2,10 @@
 // prepare: an operation that is checked and planned once, for loops that repeat it.
 #pragma once
 
+#include <tutti/detail/sole_owner.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/task.hpp>
 
-#include <memory>
 #include <utility>
 
 namespace tutti {
@@ -20,7 +20,7 @@ void drop_prepared(prepared_call* prepared) noexcept;
 struct prepared_dropper {
   void operator()(prepared_call* prepared) const noexcept { drop_prepared(prepared); }
 };
-using prepared_owner = std::unique_ptr<prepared_call, prepared_dropper>;
+using prepared_owner = sole_owner<prepared_call*, prepared_dropper>;
 
 }  // namespace detail
 

@@ -6,7 +6,6 @@
 #include <tutti/half.hpp>
 
 #include <array>
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +41,16 @@ __extension__ typedef _Float16 compiler_float16;  // the type of std::float16_t;
 using compiler_float16 = float16;
 #endif
 
+// std::complex, without its header, which takes long to compile; and classes of the same form, such as thrust::complex.
+template <class T>
+concept complex_number = std::is_trivially_copyable_v<T> && sizeof(T) == 2 * sizeof(typename T::value_type) &&
+                         requires(const T& z, typename T::value_type part) {
+                           T(part, part);
+                           { z.real() } -> std::same_as<typename T::value_type>;
+                           { z.imag() } -> std::same_as<typename T::value_type>;
+                           { z* z } -> std::convertible_to<T>;
+                         };
+
 template <class T>
 consteval element_type element_type_of() {
   if constexpr (std::is_same_v<T, bool>) {
@@ -60,10 +69,9 @@ consteval element_type element_type_of() {
     return element_type::float16;
   } else if constexpr (std::is_same_v<T, bfloat16>) {
     return element_type::bfloat16;
-  } else if constexpr (std::is_same_v<T, std::complex<float>>) {
-    return element_type::complex_float32;
-  } else if constexpr (std::is_same_v<T, std::complex<double>>) {
-    return element_type::complex_float64;
+  } else if constexpr (complex_number<T>) {
+    if constexpr (std::is_same_v<typename T::value_type, float>) return element_type::complex_float32;
+    if constexpr (std::is_same_v<typename T::value_type, double>) return element_type::complex_float64;
   }
   return element_type::opaque;
 }

@@ -4,11 +4,11 @@
 
 #include <tutti/communicator.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/sole_owner.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/task.hpp>
 
 #include <boost/asio/io_context.hpp>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -56,14 +56,17 @@ class runtime {
   comm::runtime_state& state() noexcept { return *state_; }
 
  private:
+  struct end_of_state {
+    void operator()(comm::runtime_state* state) const noexcept;
+  };
   void run_to_end(task<> main);
   template <class T>
   static task<> keep_result(task<T> main, std::optional<T>* result) {
     result->emplace(co_await std::move(main));
   }
 
-  std::unique_ptr<boost::asio::io_context> own_;
-  std::unique_ptr<comm::runtime_state> state_;
+  std::shared_ptr<boost::asio::io_context> own_;
+  detail::sole_owner<comm::runtime_state*, end_of_state> state_;
 };
 
 template <class T>
@@ -98,27 +101,35 @@ task<communicator> init(runtime& rt, init_options options, store& through);
 namespace detail {
 
 template <class F>
-concept rank_main = std::is_invocable_v<std::decay_t<F>&, communicator>;
-
-// Type-erased main of one rank; the callable outlives it.
-using any_main = std::function<task<int>(communicator)>;
+concept rank_main = requires(std::decay_t<F>& main, communicator world) { main(std::move(world)); };
 
 template <class F>
-task<int> call_main(F* main, communicator world) {
-  using result = std::invoke_result_t<F&, communicator>;
+task<int> call_main(void* function, communicator world) {
+  F& main = *reinterpret_cast<F*>(function);
+  using result = decltype(main(std::move(world)));
   if constexpr (std::is_same_v<result, task<int>>) {
-    const int code = co_await std::invoke(*main, std::move(world));
+    const int code = co_await main(std::move(world));
     co_return code;
   } else {
     static_assert(std::is_same_v<result, task<>>, "main of a rank returns tutti::task<> or tutti::task<int>");
-    co_await std::invoke(*main, std::move(world));
+    co_await main(std::move(world));
     co_return 0;
   }
 }
 
+// Type-erased main of one rank.
+struct any_main {
+  task<int> (*call)(void* function, communicator world) = nullptr;
+  std::shared_ptr<void> function = nullptr;
+
+  task<int> operator()(communicator world) const { return call(function.get(), std::move(world)); }
+};
+
+// The function or callable outlives it.
 template <class F>
 any_main erase_main(F& main) {
-  return [pointer = &main](communicator world) { return call_main(pointer, std::move(world)); };
+  void* const place = const_cast<void*>(reinterpret_cast<const void*>(&main));
+  return {call_main<F>, std::shared_ptr<void>(std::shared_ptr<void>(), place)};
 }
 
 // Joins, runs main and leaves, on the caller's runtime.

@@ -170,10 +170,10 @@ class file_store final : public store {
 
  private:
   struct impl;
-  explicit file_store(std::unique_ptr<impl> i);
+  explicit file_store(std::shared_ptr<impl> i);
   task<store_answer> carry_out(store_request what) override;
 
-  std::unique_ptr<impl> impl_;
+  std::shared_ptr<impl> impl_;
 };
 
 // Serves a store to other processes, on the loop of the process that has it (rank 0).
@@ -212,8 +212,8 @@ class tcp_store_server {
 
  private:
   struct impl;
-  explicit tcp_store_server(std::unique_ptr<impl> i);
-  std::unique_ptr<impl> impl_;
+  explicit tcp_store_server(std::shared_ptr<impl> i);
+  std::shared_ptr<impl> impl_;
 };
 
 // The client of a tcp_store_server.
@@ -241,10 +241,10 @@ class tcp_store final : public store {
 
  private:
   struct impl;
-  explicit tcp_store(std::unique_ptr<impl> i);
+  explicit tcp_store(std::shared_ptr<impl> i);
   task<store_answer> carry_out(store_request what) override;
 
-  std::unique_ptr<impl> impl_;
+  std::shared_ptr<impl> impl_;
 };
 
 // A store in an etcd cluster (version 3.4 or later, by its JSON gateway), which lives on when a process or a host
@@ -284,10 +284,10 @@ class etcd_store final : public store {
 
  private:
   struct impl;
-  explicit etcd_store(std::unique_ptr<impl> i);
+  explicit etcd_store(std::shared_ptr<impl> i);
   task<store_answer> carry_out(store_request what) override;
 
-  std::unique_ptr<impl> impl_;
+  std::shared_ptr<impl> impl_;
 };
 
 // The keys of another store that begin with `prefix` and a slash: separates the users of one store.

@@ -9,7 +9,6 @@
 #include <coroutine>
 #include <cstddef>
 #include <exception>
-#include <ranges>
 #include <span>
 #include <tuple>
 #include <type_traits>

@@ -12,7 +12,6 @@
 #include <boost/asio/error.hpp>
 #include <boost/system/system_error.hpp>
 #include <chrono>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -20,9 +19,8 @@ namespace tutti {
 namespace detail {
 
 template <class A>
-task<std::remove_cvref_t<await_result_t<A>>> within(
-    A awaitable, std::chrono::steady_clock::time_point end,
-    std::optional<std::chrono::steady_clock::duration> asked) {
+task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::steady_clock::time_point end,
+                                                    std::chrono::steady_clock::duration asked) {
   scoped_promise* const self = co_await own_promise{};
   deadline_scope scope(end, asked);
   scope.inside(self->scope);
@@ -52,14 +50,14 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
 // Cost: one timer of the loop; no system call, and in steady state no allocation.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
-  return detail::within<A>(std::forward<A>(awaitable), when, std::nullopt);
+  return detail::within<A>(std::forward<A>(awaitable), when, std::chrono::steady_clock::duration::max());
 }
 
 // with_deadline, `timeout` after the call, not the await. One too long for the clock never expires.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
-  return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), timeout),
-                           detail::saturated(timeout));
+  const std::chrono::steady_clock::duration limit = detail::saturated(timeout);
+  return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), limit), limit);
 }
 
 }  // namespace tutti

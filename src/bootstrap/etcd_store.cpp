@@ -372,7 +372,7 @@ task<store_answer> etcd_store::impl::change(store_request what, core::time_point
   }
 }
 
-etcd_store::etcd_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+etcd_store::etcd_store(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 etcd_store::~etcd_store() = default;
 
 std::string etcd_store::name() const { return impl_->name; }
@@ -417,7 +417,7 @@ task<std::unique_ptr<etcd_store>> etcd_store::connect(boost::asio::any_io_execut
         "'{}' asks for TLS, and there is no certificate: set TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY and "
         "TUTTI_TLS_AUTHORITY to the files of a client of etcd, or write etcd:// for one without TLS",
         url);
-  auto made = std::make_unique<impl>(executor, std::move(place), std::move(tls));
+  auto made = std::make_shared<impl>(executor, std::move(place), std::move(tls));
   try {
     co_await made->join(core::deadline_after(timeout));
   } catch (const json::exception& e) {

@@ -161,7 +161,7 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
                                                    milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
   for (;;) {
-    std::unique_ptr<file_store> made(new file_store(std::make_unique<impl>(executor, path)));
+    std::unique_ptr<file_store> made(new file_store(std::make_shared<impl>(executor, path)));
     store_file& file = made->impl_->file;
     const held_lock held = co_await lock_file(executor, file, deadline);
     if (!held) throw_locked(fmt::format("opening the store at {}", path), file, path, timeout);
@@ -172,7 +172,7 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
   }
 }
 
-file_store::file_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+file_store::file_store(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 file_store::~file_store() = default;
 
 std::string file_store::name() const { return impl_->name(); }

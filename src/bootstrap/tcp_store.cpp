@@ -117,7 +117,7 @@ task<store_answer> tcp_store::impl::ask(store_request what) {
                     title, broken.value_or("closed"));
 }
 
-tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+tcp_store::tcp_store(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 tcp_store::~tcp_store() = default;
 
 std::string tcp_store::name() const { return impl_->name; }
@@ -161,7 +161,7 @@ task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_ex
                       "output",
                       rank, place, base::duration_text(timeout), last_failure);
   std::unique_ptr<tcp_store> made(new tcp_store(
-      std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+      std::make_shared<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
   made->set_timeout(timeout);
   co_return std::move(made);
 }
@@ -264,7 +264,7 @@ task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_reque
   to.send(base::to_bytes(answer));
 }
 
-tcp_store_server::tcp_store_server(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+tcp_store_server::tcp_store_server(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 tcp_store_server::~tcp_store_server() = default;
 
 std::uint16_t tcp_store_server::port() const noexcept { return impl_->at.port(); }
@@ -332,7 +332,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
                       "the store cannot listen at {}: that is not an address of this host; "
                       "MASTER_ADDR, or the address in init_method, is the host that rank 0 runs on",
                       place);
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
+  auto made = std::make_shared<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
   co_return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 
@@ -356,7 +356,7 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   std::vector<base::unique_fd> sockets;
   sockets.push_back(std::move(fd));
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
+  auto made = std::make_shared<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 

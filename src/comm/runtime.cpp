@@ -57,10 +57,12 @@ void refuse_inside_rank(core::loop& loop, const init_options& options, const boo
 }  // namespace
 
 runtime::runtime()
-    : own_(std::make_unique<boost::asio::io_context>(1)),
-      state_(std::make_unique<comm::runtime_state>(*own_)) {}
-runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {}
-runtime::~runtime() { comm::runtime_state::end(std::move(state_)); }
+    : own_(std::make_shared<boost::asio::io_context>(1)), state_(new comm::runtime_state(*own_)) {}
+runtime::runtime(boost::asio::io_context& context) : state_(new comm::runtime_state(context)) {}
+runtime::~runtime() = default;
+void runtime::end_of_state::operator()(comm::runtime_state* state) const noexcept {
+  comm::runtime_state::end(std::unique_ptr<comm::runtime_state>(state));
+}
 
 boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
 void runtime::run_to_end(task<> main) { state_->run_to_end(std::move(main)); }
@@ -208,29 +210,35 @@ void run_local_main(int ranks, init_options options, any_main main) {
 
 // ---- a rank on a thread of its own ----
 
+struct detail::background_thread {
+  std::future<int> result;  // of std::async: its destructor joins the thread
+};
+
 int background::join() {
-  if (!result_.valid())
+  if (thread_ == nullptr || !thread_->result.valid())
     throw error(errc::invalid_argument, "background::join was called twice, or on one that was moved from");
-  return result_.get();
+  return thread_->result.get();
 }
 
 background start_background(init_options options, detail::any_main main) {
   background made;
   std::promise<void> ready;
   std::future<void> is_ready = ready.get_future();
-  made.result_ = std::async(std::launch::async, [context = made.context_, options = std::move(options),
-                                                 main = std::move(main), ready = std::move(ready)]() mutable {
-    detail::any_main own = std::move(main);  // what it holds goes with the rank, not with join()
-    std::optional<runtime> rt;
-    try {
-      rt.emplace(*context);
-    } catch (...) {
-      ready.set_exception(std::current_exception());
-      throw;
-    }
-    ready.set_value();
-    return detail::run_rank(*rt, std::move(options), own);
-  });
+  made.thread_ = std::make_shared<detail::background_thread>();
+  made.thread_->result =
+      std::async(std::launch::async, [context = made.context_, options = std::move(options),
+                                      main = std::move(main), ready = std::move(ready)]() mutable {
+        detail::any_main own = std::move(main);  // what it holds goes with the rank, not with join()
+        std::optional<runtime> rt;
+        try {
+          rt.emplace(*context);
+        } catch (...) {
+          ready.set_exception(std::current_exception());
+          throw;
+        }
+        ready.set_value();
+        return detail::run_rank(*rt, std::move(options), own);
+      });
   is_ready.get();
   return made;
 }

@@ -28,6 +28,12 @@ core::loop_timer& timer_of(std::byte* storage) noexcept {
 
 }  // namespace
 
+std::chrono::steady_clock::time_point after(std::chrono::steady_clock::time_point t,
+                                            std::chrono::steady_clock::duration d) noexcept {
+  using time_point = std::chrono::steady_clock::time_point;
+  return d > d.zero() && t > time_point::max() - d ? time_point::max() : t + d;
+}
+
 loop_alarm::loop_alarm(void (*fire)(void* owner) noexcept, void* owner) noexcept {
   static_assert(sizeof(core::loop_timer) <= sizeof(timer_));
   new (timer_) core::loop_timer(fire, owner);
@@ -43,14 +49,15 @@ void loop_alarm::set(std::chrono::steady_clock::time_point when, std::string_vie
 void loop_alarm::clear() noexcept { timer_of(timer_).disarm(); }
 
 deadline_scope::deadline_scope(std::chrono::steady_clock::time_point when,
-                               std::optional<std::chrono::steady_clock::duration> asked)
+                               std::chrono::steady_clock::duration asked)
     : asked_(asked),
       alarm_(
           [](void* self) noexcept {
             auto& d = *static_cast<deadline_scope*>(self);
             d.stop(errc::timed_out,
-                   d.asked_ ? fmt::format("not done within {} (with_timeout)", duration_in_text(*d.asked_))
-                            : "the deadline of with_deadline has passed");
+                   d.asked_ < d.asked_.max()
+                       ? fmt::format("not done within {} (with_timeout)", duration_in_text(d.asked_))
+                       : "the deadline of with_deadline has passed");
           },
           this) {
   set_deadline();

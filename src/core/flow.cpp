@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/heap_use.hpp"
 
+#include <algorithm>
 #include <new>
 #include <tutti/detail/flow.hpp>
 
@@ -48,6 +49,17 @@ frame_lists* make_lists() {
 }
 
 }  // namespace
+
+void deferred_list::erase_taken() noexcept {
+  handles.erase(handles.begin(), handles.begin() + static_cast<std::ptrdiff_t>(next));
+  next = 0;
+}
+
+void deferred_list::forget(std::coroutine_handle<> h) noexcept {
+  handles.erase(std::remove(handles.begin() + static_cast<std::ptrdiff_t>(next), handles.end(), h),
+                handles.end());
+  if (outer != nullptr) outer->forget(h);
+}
 
 void defer(flow& f, std::coroutine_handle<> h) noexcept {
   // Made on first use, freed at the thread's exit.

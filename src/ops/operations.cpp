@@ -155,7 +155,7 @@ void operation_state::abandon() noexcept {
 
 void operation_state::fail(errc code, std::string text) noexcept {
   failure_ = code;
-  text_ = std::make_unique<std::string>(std::move(text));
+  text_ = decltype(text_)(new std::string(std::move(text)));
 }
 
 void operation_state::throw_failure() const { throw error(failure_, failure_text()); }

@@ -6,10 +6,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tutti/chunked.hpp>
 #include <tutti/request.hpp>
 #include <utility>
 
 namespace tutti::detail {
+
+std::size_t default_chunk(std::size_t count, std::size_t element_bytes) noexcept {
+  const std::size_t least = std::max<std::size_t>(1, std::size_t{64} * 1024 / element_bytes);
+  const std::size_t most = std::max<std::size_t>(1, std::size_t{1024} * 1024 / element_bytes);
+  return std::clamp(count / 8, least, most);
+}
 
 struct request_pool {
   base::object_pool<request_slot> slots;  // never freed before the pool: their last readers may come late

@@ -4,13 +4,12 @@
 
 namespace tutti::detail {
 
-#define TUTTI_DEFINE(macro)    \
-  template <long>              \
-  void built_with_##macro() {} \
-  template void built_with_##macro<TUTTI_IS_DEFINED(#macro, TUTTI_TEXT_OF(macro))>();
-TUTTI_FOR_EACH_ABI_MACRO(TUTTI_DEFINE)
 template <long>
-void built_with_asio_version() {}
-template void built_with_asio_version<BOOST_ASIO_VERSION>();
+struct is {};
+
+#define TUTTI_DEFINE(macro) \
+  void built_with_##macro(is<TUTTI_IS_DEFINED(#macro, TUTTI_TEXT_OF(macro))>) {}
+TUTTI_FOR_EACH_ABI_MACRO(TUTTI_DEFINE)
+void built_with_asio_version(is<BOOST_ASIO_VERSION>) {}
 
 }  // namespace tutti::detail

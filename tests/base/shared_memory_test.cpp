@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstring>

@@ -10,6 +10,7 @@
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 
+#include <algorithm>
 #include <tutti/counters.hpp>
 #include <vector>
 

@@ -7,5 +7,5 @@ set(ENV{PKG_CONFIG_PATH} ${PKG_CONFIG_PATH})
 file(MAKE_DIRECTORY ${BUILD})
 run_step("pkg-config" flags ${PKG_CONFIG} --cflags --libs tutti)
 separate_arguments(flags UNIX_COMMAND "${flags}")
-run_refused_step("A program compiled with ${MACRO}, linked with a tutti compiled without," "built_with_${MACRO}<1"
+run_refused_step("A program compiled with ${MACRO}, linked with a tutti compiled without," "built_with_${MACRO}[(]tutti::detail::is<1"
   ${CXX} -D${MACRO} ${SOURCE} -o ${BUILD}/with_${MACRO} ${flags} -Wl,--gc-sections)

@@ -5,6 +5,7 @@
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

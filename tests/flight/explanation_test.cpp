@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/status.hpp>

@@ -3,6 +3,7 @@
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_future.hpp>

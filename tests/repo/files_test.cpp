@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,26 @@ TEST_CASE("every file names its licence on the first line") {
       if (repo::read(path).rfind("// SPDX-License-Identifier: Apache-2.0\n", 0) != 0)
         unlicensed.push_back(path);
   repo::check_none(unlicensed, "the first line is not `// SPDX-License-Identifier: Apache-2.0`:");
+}
+
+TEST_CASE("tutti.hpp is quick to compile: it includes no heavy header of the standard library for one use") {
+  // Each takes a tenth of the time of Asio's io_context.hpp and awaitable.hpp, but for some of those named last.
+  const std::set<std::string> heavy{"algorithm", "complex", "future", "ranges", "regex", "iostream",
+                                    "sstream",   "fstream", "format", "map",    "random"};
+  std::vector<std::string> findings;
+  std::set<std::string> seen;
+  std::vector<std::string> to_read{"tutti/tutti.hpp"};
+  while (!to_read.empty()) {
+    const std::string name = to_read.back();
+    to_read.pop_back();
+    if (!seen.insert(name).second) continue;
+    for (const repo::include_directive& i : repo::includes_of(repo::read("include/" + name))) {
+      if (i.name.rfind("tutti/", 0) == 0) to_read.push_back(i.name);
+      if (heavy.contains(i.name)) findings.push_back("include/" + name + " includes <" + i.name + ">");
+    }
+  }
+  CHECK(seen.size() > 40);
+  repo::check_none(findings, "headers that every program would compile:");
 }
 
 TEST_CASE("every header may be included twice") {

@@ -3,6 +3,7 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <tutti/sim/simulation.hpp>
 

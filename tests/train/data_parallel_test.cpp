@@ -9,6 +9,7 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <optional>
 #include <string_view>
 
 namespace tutti::detail {
@@ -21,12 +20,12 @@ constexpr std::chrono::steady_clock::duration saturated(std::chrono::duration<Re
   return std::chrono::duration_cast<target>(d);
 }
 // Returns `t` plus `d`, or the largest time point, which never comes, if the clock cannot represent the sum.
+std::chrono::steady_clock::time_point after(std::chrono::steady_clock::time_point t,
+                                            std::chrono::steady_clock::duration d) noexcept;
 template <class Rep, class Period>
-constexpr std::chrono::steady_clock::time_point after(std::chrono::steady_clock::time_point t,
-                                                      std::chrono::duration<Rep, Period> d) noexcept {
-  using time_point = std::chrono::steady_clock::time_point;
-  const std::chrono::steady_clock::duration by = saturated(d);
-  return by > by.zero() && t > time_point::max() - by ? time_point::max() : t + by;
+std::chrono::steady_clock::time_point after(std::chrono::steady_clock::time_point t,
+                                            std::chrono::duration<Rep, Period> d) noexcept {
+  return after(t, saturated(d));
 }
 
 // The time of this thread's runtime, virtual in a simulation; or that of steady_clock.
@@ -47,15 +46,14 @@ class loop_alarm {
 };
 
 // A scope that is stopped with errc::timed_out at `when`. `asked` is the duration that the user gave, for the
-// error text; empty if the user gave a time point.
+// error text; max(), which never passes, if the user gave a time point.
 // Errors: throws errc::wrong_thread on a thread without a runtime.
 class deadline_scope : public stop_scope {
  public:
-  deadline_scope(std::chrono::steady_clock::time_point when,
-                 std::optional<std::chrono::steady_clock::duration> asked);
+  deadline_scope(std::chrono::steady_clock::time_point when, std::chrono::steady_clock::duration asked);
 
  private:
-  const std::optional<std::chrono::steady_clock::duration> asked_;
+  const std::chrono::steady_clock::duration asked_;
   loop_alarm alarm_;
 };
 

@@ -7,7 +7,8 @@
 // use is bounded for chains of any length and depth.
 #pragma once
 
-#include <algorithm>
+#include <tutti/detail/sole_owner.hpp>
+
 #include <coroutine>
 #include <cstddef>
 #include <memory>
@@ -27,17 +28,11 @@ struct deferred_list {
   bool empty() const noexcept { return next == handles.size(); }
   std::coroutine_handle<> take() noexcept {
     const std::coroutine_handle<> first = handles[next++];
-    if (empty() || next == most_taken) {
-      handles.erase(handles.begin(), handles.begin() + static_cast<std::ptrdiff_t>(next));
-      next = 0;
-    }
+    if (empty() || next == most_taken) erase_taken();
     return first;
   }
-  void forget(std::coroutine_handle<> h) noexcept {
-    handles.erase(std::remove(handles.begin() + static_cast<std::ptrdiff_t>(next), handles.end(), h),
-                  handles.end());
-    if (outer != nullptr) outer->forget(h);
-  }
+  void erase_taken() noexcept;
+  void forget(std::coroutine_handle<> h) noexcept;
 };
 
 // Base of the members of a list, which they leave when they are destroyed. The newest member is the first.
@@ -166,11 +161,10 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
 // Owns the frame of a coroutine.
 template <class Promise>
 struct frame_destroyer {
-  using pointer = std::coroutine_handle<Promise>;
-  void operator()(pointer h) const noexcept { destroy_frame(h); }
+  void operator()(std::coroutine_handle<Promise> h) const noexcept { destroy_frame(h); }
 };
 template <class Promise>
-using owned_frame = std::unique_ptr<Promise, frame_destroyer<Promise>>;
+using owned_frame = sole_owner<std::coroutine_handle<Promise>, frame_destroyer<Promise>>;
 
 // Called when the coroutine with this promise has finished. Returns true if its parent is in run_child
 // further up the stack, and so must not be resumed.

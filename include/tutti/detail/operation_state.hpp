@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/sole_owner.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 #include <tutti/extend/call.hpp>
@@ -12,7 +13,6 @@
 #include <cassert>
 #include <coroutine>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -150,6 +150,9 @@ class operation_state {
   bool on_device() const noexcept { return device_released_ || what_.on_device(); }
 
  private:
+  struct text_destroyer {
+    void operator()(std::string* text) const noexcept { delete text; }
+  };
   bool start_with_care() noexcept;
   bool begin();
   [[noreturn]] void throw_failure() const;
@@ -167,7 +170,7 @@ class operation_state {
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;  // of group, split, duplicate, window and shrink
-  std::unique_ptr<std::string> text_;
+  sole_owner<std::string*, text_destroyer> text_;
   alignas(16) std::byte storage_[running_bytes];
 };
 

@@ -29,26 +29,25 @@
 
 namespace tutti::detail {
 
-// One word of the program's data refers to the symbol. The linker keeps the word with --gc-sections, too.
-template <auto Symbol>
-struct needed_symbol {
-#if __has_cpp_attribute(gnu::retain)
-  [[gnu::retain]]
-#endif
-  [[gnu::used]] static inline constexpr auto symbol = Symbol;
-};
+// Part of a symbol's name, as the type of its parameter. (A template's instance would take longer to compile.)
+template <long>
+struct is;
 
-// The linker names what differs: built_with_<macro><1> if the program has defined it and tutti's build has not.
-#define TUTTI_NEED(macro)                                                                    \
-  template <long>                                                                            \
-  void built_with_##macro();                                                                 \
-  extern template void built_with_##macro<TUTTI_IS_DEFINED(#macro, TUTTI_TEXT_OF(macro))>(); \
-  template struct needed_symbol<&built_with_##macro<TUTTI_IS_DEFINED(#macro, TUTTI_TEXT_OF(macro))>>;
+// One word of the program's data refers to the symbol. The linker keeps the word with --gc-sections, too.
+#if __has_cpp_attribute(gnu::retain)
+#define TUTTI_KEEP [[gnu::used, gnu::retain]]
+#else
+#define TUTTI_KEEP [[gnu::used]]
+#endif
+
+// The linker names what differs: built_with_<macro>(is<1>) if the program has defined it and tutti's build has not.
+#define TUTTI_NEED(macro)                                                      \
+  void built_with_##macro(is<TUTTI_IS_DEFINED(#macro, TUTTI_TEXT_OF(macro))>); \
+  TUTTI_KEEP inline constexpr auto* needs_##macro = &built_with_##macro;
 TUTTI_FOR_EACH_ABI_MACRO(TUTTI_NEED)
 #undef TUTTI_NEED
-template <long>
-void built_with_asio_version();
-extern template void built_with_asio_version<BOOST_ASIO_VERSION>();
-template struct needed_symbol<&built_with_asio_version<BOOST_ASIO_VERSION>>;
+void built_with_asio_version(is<BOOST_ASIO_VERSION>);
+TUTTI_KEEP inline constexpr auto* needs_asio_version = &built_with_asio_version;
+#undef TUTTI_KEEP
 
 }  // namespace tutti::detail

@@ -4,6 +4,7 @@
 
 #include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/sole_owner.hpp>
 #include <tutti/detail/waiting_handler.hpp>
 
 #include <boost/asio/associated_allocator.hpp>
@@ -53,7 +54,7 @@ struct request_dropper {
   void operator()(request_slot* slot) const noexcept { drop_request(slot); }
 };
 // An owner rather than a raw pointer for completion tokens: one that never starts must free the buffer too.
-using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
+using owned_request_slot = sole_owner<request_slot*, request_dropper>;
 
 // ---- completion handlers ----
 
