@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sole_owner: a std::unique_ptr that compiles ten times as fast, for what nearly every program has: each type of task owns
-// frames, each request a slot.
+// sole_owner: a std::unique_ptr for what nearly every program has: each type of task owns frames, each request a slot.
+// An instance of std::unique_ptr takes a hundredth of the two headers of Asio to compile (perf/NOTES.md).
 #pragma once
 
 #include <cstddef>
