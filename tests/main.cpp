@@ -6,6 +6,7 @@
 #include "core/backend.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -63,6 +64,14 @@ bool what_is_tested_is_missing() {
   return true;
 }
 
+// Ranks that are threads share a process's descriptors, of which a user has 1,024 until it asks for more.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 namespace tutti::test {
@@ -88,6 +97,7 @@ const std::string& why_no_tls() {
 }  // namespace tutti::test
 
 int main(int argc, char** argv) {
+  raise_descriptor_limit();
   if (what_is_tested_is_missing()) return skipped_exit_code;
   doctest::Context context(argc, argv);
   const int code = context.run();

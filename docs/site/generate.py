@@ -58,8 +58,8 @@ def texts_of_commands(folders):
 
 
 def comparable(page):
-    """Without what CLI11's version decides: "N=2" or "N [2] " for a default value, and where lines break."""
-    return " ".join(re.sub(r" \[(\S*)\](?=\s)", r"=\1", page).split())
+    """Without what CLI11's version decides: "N=2" or "N [2] " for a default value, headings, spaces and where lines break."""
+    return "".join(re.sub(r" \[(\S*)\](?=\s)", r"=\1", page).split()).lower().replace("usage:", "")
 
 
 def main():

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -39,12 +40,27 @@ void receive(std::span<std::byte> data, int source) {
            MPI_STATUS_IGNORE);
 }
 
+// Some installations of MPICH take ranks of one host for ranks of several.
+void end_unless_memory_is_shared() {
+  MPI_Comm host;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int sharing = 0, ranks = 0;
+  MPI_Comm_size(host, &sharing);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_free(&host);
+  if (sharing == ranks) return;
+  std::puts("SKIPPED: this MPI shares no memory between these ranks");
+  MPI_Finalize();
+  std::exit(77);
+}
+
 // Memory that ranks share, and the window that each piece of it is.
 std::map<const void*, MPI_Win>& shared_windows() {
   static std::map<const void*, MPI_Win> all;
   return all;
 }
 std::byte* allocate_shared(std::size_t bytes) {
+  end_unless_memory_is_shared();
   MPI_Info apart;
   MPI_Info_create(&apart);
   MPI_Info_set(apart, "alloc_shared_noncontig", "true");

@@ -163,10 +163,14 @@ TEST_CASE("only here: a sharded optimiser has the loss of one process, and its s
 
 TEST_CASE(
     "only here: layers split by columns and rows have the loss of one process, in any number of chunks") {
-  for (const int ranks : {1, 2, 4})
-    for (const char* chunks : {"1", "8"})
-      CHECK(loss_in(run(ranks, std::string("tensor_parallel ") + chunks).output) ==
-            Approx(64821).epsilon(1e-5));
+  const auto loss = [](int ranks, const char* chunks) {
+    return loss_in(run(ranks, std::string("tensor_parallel ") + chunks).output);
+  };
+  const double of_one = loss(1, "1");  // Eigen's random numbers differ by version
+  CHECK(of_one > 1);
+  CHECK(loss(1, "8") == Approx(of_one).epsilon(1e-5));
+  for (const int ranks : {2, 4})
+    for (const char* chunks : {"1", "8"}) CHECK(loss(ranks, chunks) == Approx(of_one).epsilon(1e-5));
 }
 
 TEST_CASE("only here: a server that trains") {

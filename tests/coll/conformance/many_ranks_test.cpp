@@ -20,10 +20,11 @@ namespace {
 using kind = coll::operation_kind;
 
 const std::vector<setting>& many() {
-  static const std::vector<setting> all =
-      is_second_loop() || instrumented
-          ? std::vector<setting>{{"shm", 40, ""}}
-          : std::vector<setting>{{"shm", 17, ""}, {"shm", 40, ""}, {"shm", 64, ""}};
+  static const std::vector<setting> all = [] {
+    std::vector<setting> worlds = {{"shm", 40, ""}};
+    if (!is_second_loop() && !instrumented) worlds = {{"shm", 17, ""}, {"shm", 40, ""}, {"shm", 64, ""}};
+    return worlds;
+  }();
   return all;
 }
 
