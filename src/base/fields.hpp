@@ -18,13 +18,13 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <variant>
 
 namespace tutti::base {
 
 class field_writer {
  public:
+  explicit field_writer(std::string& to) noexcept : text_(to) {}
   template <class T>
   void field(const T& value) {
     if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T>) {
@@ -48,10 +48,9 @@ class field_writer {
       boost::pfr::for_each_field(value, [&](const auto& each) { field(each); });
     }
   }
-  std::string take() { return std::move(text_); }
 
  private:
-  std::string text_;
+  std::string& text_;
 };
 
 // Throws errc::protocol, with the text `refusal`, for bytes that field_writer does not make. Needs no more
@@ -119,9 +118,9 @@ class field_reader {
 
 template <class T>
 std::string to_bytes(const T& value) {
-  field_writer w;
-  w.field(value);
-  return w.take();
+  std::string bytes;
+  field_writer(bytes).field(value);
+  return bytes;
 }
 template <class T>
 T from_bytes(std::string_view bytes, const char* refusal) {
