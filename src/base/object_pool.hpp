@@ -15,12 +15,8 @@ class object_pool {
  public:
   // As its last user left it.
   T& take() {
-    if (free_.empty()) {
-      free_.reserve(all_.size() + 1);
-      all_.push_back(std::make_unique<T>());
-      count_heap_use(sizeof(T));
-      free_.push_back(all_.back().get());
-    }
+    if (free_.empty()) [[unlikely]]
+      grow();
     T& taken = *free_.back();
     free_.pop_back();
     return taken;
@@ -29,6 +25,13 @@ class object_pool {
   std::size_t in_use() const noexcept { return all_.size() - free_.size(); }
 
  private:
+  [[gnu::noinline]] void grow() {
+    free_.reserve(all_.size() + 1);
+    all_.push_back(std::make_unique<T>());
+    count_heap_use(sizeof(T));
+    free_.push_back(all_.back().get());
+  }
+
   std::vector<std::unique_ptr<T>> all_;
   std::vector<T*> free_;
 };

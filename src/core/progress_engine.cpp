@@ -28,29 +28,26 @@ void progress_engine::abandon() noexcept {
   }
 }
 
-bool progress_engine::deliver() noexcept {
-  bool any = false;
-  for (int i = 0; i < completions_per_round; ++i) {
-    completion* a = ready_.pop_front();
-    if (a == nullptr) break;
-    any = true;
-    a->on_done(*a);
+bool progress_engine::deliver_some() noexcept {
+  int left = completions_per_round;
+  do {
+    completion& done = *ready_.pop_front();
+    done.on_done(done);
     if (is_parents()) abandon();
-  }
-  return any;
+  } while (--left > 0 && !ready_.empty());
+  return true;
 }
 
 bool progress_engine::poll() noexcept {
-  bool any = !ready_.empty() && deliver();
+  bool any = deliver();
   // By index: completions are delivered later, but polling may still add or remove a source.
   for (std::size_t i = 0; i < sources_.size(); ++i)
     if (sources_[i]->poll()) {
       any = true;
-      if (!ready_.empty()) deliver();
+      deliver();
     }
   // Completions from a source that did no work itself.
-  if (!ready_.empty()) any |= deliver();
-  return any;
+  return deliver() || any;
 }
 
 void progress_engine::read_clock() noexcept {

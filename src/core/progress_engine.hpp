@@ -125,7 +125,9 @@ class progress_engine {
  private:
   static constexpr std::uint64_t cycles_that_do_not_matter =
       80'000;  // less than age_of_recent from 0.8 GHz up
-  bool deliver() noexcept;
+  // Returns whether there were any.
+  bool deliver() noexcept { return !ready_.empty() && deliver_some(); }
+  bool deliver_some() noexcept;
   void read_clock() noexcept;
 
   const unsigned made_in_ = base::forks();

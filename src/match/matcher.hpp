@@ -303,14 +303,14 @@ inline void matcher::keep(unexpected_message& m) noexcept {
   context_queues* c = find_queues(r.wanted.context);
   const bool named = c != nullptr && c->has(r.wanted.source);
   if (!named && (c == nullptr || r.wanted.source != any_source)) refuse(c, r.wanted);
-
-  unexpected_message* m = named ? first_accepted(c->from(r.wanted.source).unexpected, r.wanted)
-                                : first_accepted(c->arrivals, r.wanted);
+  source_queues* const q = named ? &c->from(r.wanted.source) : nullptr;
+  unexpected_message* const m =
+      q != nullptr ? first_accepted(q->unexpected, r.wanted) : first_accepted(c->arrivals, r.wanted);
   if (m != nullptr) {
     take_out(*m);
     r.arrival = m->arrival;
   }
-  into = named ? &c->from(r.wanted.source).posted : &c->from_any;
+  into = q != nullptr ? &q->posted : &c->from_any;
   return m;
 }
 

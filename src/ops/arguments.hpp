@@ -24,9 +24,10 @@ inline bool plainly_good(const comm::communicator_state& c, const detail::call& 
          (what.out.data != nullptr || what.out.count == 0);
 }
 
-// The same for a collective of one vector for another, as all_reduce is.
-inline bool plainly_good_vectors(const detail::call& what) noexcept {
+// The same for a barrier, and a collective of one vector for another, as all_reduce is.
+inline bool plainly_good_collective(const detail::call& what) noexcept {
   const detail::operation_row& row = detail::row_of(what.kind);
+  if (what.kind == detail::operation_kind::barrier) return !what.part;
   return row.in == detail::shape::vector && row.out == detail::shape::vector && !row.rooted && !what.part &&
          what.list.at == nullptr && what.in.count == what.out.count && what.in.count >> 31 == 0 &&
          what.in.data != nullptr && what.out.data != nullptr &&

@@ -86,7 +86,7 @@ bool operation_state::begin() {
     return refuse(c.failure().report(), fmt::format("{}: the communicator failed earlier: {}",
                                                     ops::title(c, what_), c.failure().text()));
   prepared_call* const prepared = what_.prepared;
-  if (prepared != nullptr || !(ops::plainly_good(c, what_) || ops::plainly_good_vectors(what_))) {
+  if (prepared != nullptr || !(ops::plainly_good(c, what_) || ops::plainly_good_collective(what_))) {
     const std::string wrong =
         prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
     if (!wrong.empty())

@@ -153,7 +153,7 @@ class contexts {
   bool any_closed_by_peers() const noexcept { return closings_ > 0; }
   // Whether `peer` sends and receives nothing more in the context.
   bool gone(std::uint32_t context, int peer) const noexcept {
-    return peers_.gone(peer) || (closings_ > 0 && is_closed_by(context, peer));
+    return (peers_.any_gone() && peers_.gone(peer)) || (closings_ > 0 && is_closed_by(context, peer));
   }
   // Returns the reason; requires gone(context, peer).
   departure departure_of(std::uint32_t context, int peer) const;

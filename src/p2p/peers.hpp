@@ -119,10 +119,10 @@ class peers {
   void reject(int peer, const char* what) noexcept;
 
   // An eager message of the peer has begun to come. Returns false if the peer has no credit for it: it is rejected.
-  bool use_credit(int peer, std::uint64_t bytes) noexcept {
-    std::uint64_t& in = (*this)[peer].eager_in;
-    in += cost_of(bytes);
-    if (in <= eager_window) [[likely]]
+  bool use_credit(int peer, std::uint64_t bytes) noexcept { return use_credit(peer, (*this)[peer], bytes); }
+  bool use_credit(int peer, peer_state& from, std::uint64_t bytes) noexcept {
+    from.eager_in += cost_of(bytes);
+    if (from.eager_in <= eager_window) [[likely]]
       return true;
     reject(peer, "more messages than it has credit for");
     return false;
@@ -131,8 +131,8 @@ class peers {
   bool admit_waiting(int peer) noexcept;
 
   // An eager message of the peer needs no memory here any more.
-  void give_credit(int peer, std::uint64_t bytes) noexcept {
-    peer_state& to = (*this)[peer];
+  void give_credit(int peer, std::uint64_t bytes) noexcept { give_credit(peer, (*this)[peer], bytes); }
+  void give_credit(int peer, peer_state& to, std::uint64_t bytes) noexcept {
     to.owed += cost_of(bytes);
     if (to.owed >= credit_at_once) send_credit(peer);
   }

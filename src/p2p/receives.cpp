@@ -225,17 +225,17 @@ void receives::deliver_eager(int peer, const frame& head, const std::byte* paylo
     return;
   ++from.counters.receives;
   from.counters.bytes_received += head.length;
-  if (!peers_.use_credit(peer, head.length)) return;
-  if (!contexts_.admits(peer, head)) return peers_.give_credit(peer, head.length);
+  if (!peers_.use_credit(peer, from, head.length)) return;
+  if (!contexts_.admits(peer, head)) return peers_.give_credit(peer, from, head.length);
   if (receive* const posted = match(peer, head)) {
     receive& r = *posted;
     note_message(r, peer, head);
     copy_message(r, payload, head.length);
-    peers_.give_credit(peer, head.length);
+    peers_.give_credit(peer, from, head.length);
     finish(r);
     return;
   }
-  if (is_unwanted(peer, head)) return peers_.give_credit(peer, head.length);
+  if (is_unwanted(peer, head)) return peers_.give_credit(peer, from, head.length);
   unexpected* const u = keep_early(peer, head);
   if (u == nullptr) return;
   if (head.length > 0) std::memcpy(u->data, payload, head.length);
@@ -248,7 +248,7 @@ void receives::end_eager(int peer, const frame& head, const destination_buffer& 
   from.counters.bytes_received += head.length;
   auto* owner = static_cast<destination_owner*>(where.owner);
   if (owner != nullptr && owner->is == destination_owner::kind::unexpected) return;  // it waits in its queue
-  peers_.give_credit(peer, head.length);
+  peers_.give_credit(peer, from, head.length);
   if (owner != nullptr) finish(*static_cast<receive*>(owner));
 }
 

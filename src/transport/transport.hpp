@@ -263,10 +263,12 @@ inline void transport::activate(peer_link& l) noexcept {
 }
 
 inline bool transport::work_active() noexcept {
-  if (active_.empty()) return false;
+  peer_link* const first = active_.pop_front();
+  if (first == nullptr) return false;
+  if (active_.empty()) return first->work();
   base::intrusive_list<peer_link, active_tag> now;
   now.splice_back(active_);
-  bool any = false;
+  bool any = first->work();
   while (peer_link* const l = now.pop_front()) any |= l->work();
   return any;
 }
