@@ -460,7 +460,6 @@ task<> leaves_a_child_with_the_console(communicator world, track::options o) {
   TUTTI_EXPECT(contents(log.directory() / "console" / "rank-0.out") == "mine\n");
   TUTTI_EXPECT(read_json(log.directory() / "rank-0.json")["console"].get<std::string>().find(
                    "still writes") != std::string::npos);
-  TUTTI_EXPECT(::kill(std::stoi(contents(pid_file)), SIGKILL) == 0);
 }
 
 }  // namespace
