@@ -41,10 +41,14 @@ function(tutti_compile_as_ours target)
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=1000000)
   endif()
-  # In a unity build g++ takes included sources for headers, where types without linkage are a fault, and names of one source
-  # hide those of another. `./run check` compiles file by file, with all warnings.
-  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-shadow)
+  # In a unity build names of one source hide those of another, and g++ takes included sources for headers, where types without
+  # linkage are a fault. `./run check` compiles file by file, with all warnings.
+  if(CMAKE_UNITY_BUILD)
+    target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+  # g++ 13 takes what a view refers to for a part of the view.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^13\\.")
+    target_compile_options(${target} PRIVATE -Wno-dangling-reference)
   endif()
   # g++ says so at every fence under its thread sanitizer, which does not model fences.
   if(TUTTI_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

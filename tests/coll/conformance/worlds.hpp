@@ -131,7 +131,7 @@ struct host_memory {
     // The buffer for `part` of a field.
     template <class T>
     std::span<T> as(std::span<std::byte> part) const noexcept {
-      return {reinterpret_cast<T*>(part.data()), part.size() / sizeof(T)};
+      return std::span<T>(reinterpret_cast<T*>(part.data()), part.size() / sizeof(T));
     }
     // Calls f() with the last argument that such calls take.
     template <class F>
