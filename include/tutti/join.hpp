@@ -32,8 +32,10 @@ struct joined {
 // The store outlives the task. Completes: when all ranks of both jobs have joined.
 // Errors: errc::timed_out (the other job did not come within the store's timeout), errc::invalid_argument (two jobs
 // have used the name), errc::unauthorized (the jobs name different secrets), and those of init() with a store. An
-// error of rank 0 at the store is errc::join_failed on the other ranks, with its text. Cancellation: before the jobs
-// have met it fails `world`, as a stopped collective does; then as of init().
+// error of rank 0 at the store is errc::join_failed on the other ranks, with its text. When a rank of either job dies
+// after the jobs have met, or cannot go on, its job learns that as of a collective, and the other job by the store:
+// errc::join_failed. Cancellation: before the jobs have met it fails `world`, as a stopped collective does; then as
+// of init(). Cost: a duplicate of `world`, and a receive between rank 0 and each other rank, until all have joined.
 task<joined> join(communicator world, std::string name, store& through, init_options options = {});
 
 }  // namespace tutti

@@ -310,6 +310,10 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
   co_return std::move(found);
 }
 
+task<> end_meeting(store& through, std::string why) {
+  return end_attempt(through, std::string(failed_head) + std::move(why), patience);
+}
+
 task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline) {
   if (own.empty())
     own = co_await propose(through, secret_key, base::random_hex(secret_bytes), core::time_left(deadline));

@@ -41,6 +41,9 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
 // Whoever may read the store then knows it.
 task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline);
 
+// Ends the meeting there unless it has ended: its ranks fail with errc::join_failed and this text.
+task<> end_meeting(store& through, std::string why);
+
 // Gives a key its value unless it has one, and returns the value that it then has. An empty value only reads.
 task<std::string> propose(store& at, std::string key, std::string value, std::chrono::milliseconds timeout);
 

@@ -7,10 +7,14 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <exception>
 #include <string>
 #include <tutti/join.hpp>
 #include <tutti/objects.hpp>
+#include <tutti/scope.hpp>
+#include <tutti/sleep.hpp>
+#include <tutti/when_any.hpp>
 #include <utility>
 #include <vector>
 
@@ -48,6 +52,53 @@ task<meeting> meet(store* ours, std::string name, int ranks, std::string secret)
   co_return m;
 }
 
+// Fails when this rank of the own job dies.
+task<> watch(communicator among, int peer) {
+  char nothing = 0;
+  try {
+    co_await among.recv(nothing, peer);
+  } catch (const error& e) {
+    if (e.code() != errc::peer_left) throw;  // it has joined
+  }
+}
+
+// The ranks of both jobs learn why they cannot join.
+task<> give_up(store* ours, std::string why) {
+  try {
+    co_await bootstrap::end_meeting(*ours, std::move(why));
+  } catch (const error&) {  // the store has gone, too
+  }
+}
+
+// Ends only when a rank of this job dies. Rank 0 watches the others, and they watch it.
+task<> look_out(communicator among, store* ours) {
+  std::exception_ptr failure;
+  std::string why;
+  try {
+    scope all;
+    if (among.rank() > 0) all.spawn(watch(among, 0));
+    for (int r = 1; among.rank() == 0 && r < among.size(); ++r) all.spawn(watch(among, r));
+    co_await all.join();
+    co_await sleep_for(std::chrono::hours(24));  // joining ends before
+  } catch (const error& e) {
+    failure = std::current_exception();
+    if (e.code() == errc::peer_failed) why = e.what();
+  }
+  if (!why.empty()) co_await give_up(ours, std::move(why));
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Passes on what rank 0 has found.
+task<> spread(communicator world, meeting* found) {
+  std::vector<std::int32_t> numbers = {found->place, found->others,
+                                       static_cast<std::int32_t>(found->text.size())};
+  co_await world.broadcast(numbers, 0);
+  found->place = numbers[0];
+  found->others = numbers[1];
+  found->text.resize(static_cast<std::size_t>(numbers[2]));
+  co_await world.broadcast(found->text, 0);
+}
+
 }  // namespace
 
 task<joined> join(communicator world, std::string name, store& through, init_options options) {
@@ -63,23 +114,30 @@ task<joined> join(communicator world, std::string name, store& through, init_opt
       found = {-1, 0, e.what()};
     }
   }
-  std::vector<std::int32_t> numbers = {found.place, found.others,
-                                       static_cast<std::int32_t>(found.text.size())};
-  co_await world.broadcast(numbers, 0);
-  found.text.resize(static_cast<std::size_t>(numbers[2]));
-  co_await world.broadcast(found.text, 0);
+  communicator among;
+  std::string why;
+  try {
+    co_await spread(world, &found);
+    if (found.place >= 0) among = co_await world.duplicate();
+  } catch (const error& e) {
+    failure = std::current_exception();
+    why = e.what();
+  }
+  if (!why.empty()) co_await give_up(&ours, std::move(why));
   if (failure) std::rethrow_exception(failure);
-  if (numbers[0] < 0) throw error(errc::join_failed, fmt::format("join as '{}': {}", name, found.text));
+  if (found.place < 0) throw error(errc::join_failed, fmt::format("join as '{}': {}", name, found.text));
 
-  const joined_ranks first{0, numbers[0] == 0 ? world.size() : numbers[1]};
-  const joined_ranks second{first.size, world.size() + numbers[1] - first.size};
+  const joined_ranks first{0, found.place == 0 ? world.size() : found.others};
+  const joined_ranks second{first.size, world.size() + found.others - first.size};
   joined result;
-  result.here = numbers[0] == 0 ? first : second;
-  result.there = numbers[0] == 0 ? second : first;
+  result.here = found.place == 0 ? first : second;
+  result.there = found.place == 0 ? second : first;
   options.secret = found.text;
   options.rank = result.here.first + world.rank();
   options.world_size = first.size + second.size;
-  result.all = co_await w.owner()->join(std::move(options), ours);
+  auto entered =
+      co_await when_any(w.owner()->join(std::move(options), ours), look_out(std::move(among), &ours));
+  result.all = std::get<0>(std::move(entered));
   co_return result;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that joins after the end of rank 0 and its store gets an error at once.
+// A rank that joins after the end of rank 0 and its store gets an error at once, and so do two jobs that join when a rank dies.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -66,4 +66,22 @@ TEST_CASE("late join: rank 0 has finished, and a group goes on while another ran
   check_told(end, 1);
   CHECK(count_of(end.output, "communicator::shrink") == 1);
   CHECK(count_of(end.output, " sums: right\n") == 2);
+}
+
+TEST_CASE("late join: a rank dies while its job and another one join: all others of both are told") {
+  for (const std::string when : {"jobs_join_early", "jobs_join"}) {
+    CAPTURE(when);
+    const ending end = run(5, when, "continue");
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    for (const int rank : {0, 1, 3, 4}) {
+      const std::string begin = "rank " + std::to_string(rank) + " was told after ";
+      const std::size_t at = end.output.find(begin);
+      REQUIRE(at != std::string::npos);
+      CHECK(std::strtod(end.output.c_str() + at + begin.size(), nullptr) < at_once_s);
+      const std::string line = end.output.substr(at, end.output.find('\n', at) - at);
+      CAPTURE(line);
+      CHECK(line.find("rank 2") != std::string::npos);
+    }
+  }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that join after the end of rank 0, which serves the store, for comm/late_join_test: `late_join NAME
-// DIRECTORY`. Ranks synchronise by files in the directory, without tutti.
+// Ranks that join after the end of rank 0, which serves the store, and jobs that join while a rank dies, for
+// comm/late_join_test: `late_join NAME DIRECTORY`. Ranks synchronise by files in the directory, without tutti.
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,7 +12,9 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tutti/join.hpp>
 #include <tutti/tutti.hpp>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -101,6 +103,42 @@ tutti::task<> finishes(tutti::communicator world) {
   std::fflush(stdout);
 }
 
+// Its user dies when it writes.
+class deadly_store final : public tutti::store {
+ public:
+  explicit deadly_store(tutti::store& other) : other_(other) {}
+  std::string name() const override { return other_.name(); }
+
+ private:
+  tutti::task<tutti::store_answer> carry_out(tutti::store_request what) override {
+    if (!what.waits()) die();
+    return other_.perform(std::move(what));
+  }
+  tutti::store& other_;
+};
+
+tutti::task<> join_others(tutti::communicator job, tutti::store* at) {
+  const auto since = clock_type::now();
+  const int rank = std::atoi(std::getenv("RANK"));
+  const auto both = co_await tutti::as_result(tutti::join(job, "jobs", *at));
+  say(rank, both ? "has joined" : "was told", since, both.message.c_str());
+}
+
+// Ranks 0 to 2 are a job, 3 and 4 another. Rank 2 dies as it begins to join, or when it has met the others.
+tutti::task<> jobs_join(tutti::communicator world, bool early) {
+  const int rank = world.rank();
+  const tutti::communicator job = co_await world.split(rank < 3 ? 0 : 1, rank);
+  const auto file = co_await tutti::file_store::open(world.get_executor(), directory + "/store", 60s);
+  deadly_store deadly(*file);
+  if (rank == 2 && early) {
+    tutti::scope begun;
+    begun.spawn(join_others(job, file.get()));
+    die();
+  }
+  tutti::store* const at = rank == 2 ? static_cast<tutti::store*>(&deadly) : file.get();
+  co_await join_others(job, at);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -110,5 +148,9 @@ int main(int argc, char** argv) {
   if (name == "dies_before_it_serves") return dies_early(false);
   if (name == "dies_while_it_serves") return dies_early(true);
   if (name == "finishes") return tutti::run(finishes);
+  if (name == "jobs_join_early")
+    return tutti::run([](tutti::communicator w) { return jobs_join(std::move(w), true); });
+  if (name == "jobs_join")
+    return tutti::run([](tutti::communicator w) { return jobs_join(std::move(w), false); });
   return 2;
 }
