@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A man page from what a program prints for --help, and behind it what tutti-run prints for --variables.
+# A man page from what a program prints for --help, and behind it what tutti-run prints for --variables. CLI11 2.6 breaks lines,
+# gives long names a column of their own, and does not say "Usage:".
 #   { tutti-run --help; tutti-run --variables; } | awk -v name=tutti-run -v version=0.1.0 -f man_page.awk
 function plain(text) {
   gsub(/\\/, "\\e", text)
@@ -11,6 +12,7 @@ function section(title, kind) {
   group = kind
   print ".SH " toupper(title)
 }
+{ sub(/ +$/, "") }
 NR == 1 {
   print ".TH " toupper(name) " 1 \"\" \"tutti " version "\" \"tutti\""
   about = $0
@@ -18,16 +20,17 @@ NR == 1 {
   section("name")
   print plain(name " - " tolower(substr(about, 1, 1)) substr(about, 2))
 }
-/^Usage: / {
+/^Usage: / || ($1 == name && NR > 1 && (group == "before" || group == "about")) {
   section("synopsis", "about")
-  print plain(substr($0, 8))
+  sub(/^Usage: /, "")
+  print plain($0)
   section("description", "about")
   print description
   next
 }
 group == "" || group == "before" || NR == 1 {   # the description: it comes before the usage
   sub(/^ +/, "")
-  description = description (description == "" ? "" : "\n.br\n") plain($0)
+  if ($0 != "") description = description (description == "" ? "" : "\n.br\n") plain($0)
   group = "before"
   next
 }
@@ -56,10 +59,12 @@ ended && /^[^ ]/ {   # what follows the options, or the examples
   section("notes", "notes")
 }
 { ended = 0 }
-(group == "terms" || group == "environment") && /^  [^ ]/ {
-  line = substr($0, 3)
+group == "environment" && /^  [^ ]/ || group == "terms" && (/^  [^ ]/ || (match($0, /^ +-/) && RLENGTH <= 11)) {
+  line = $0
+  sub(/^ +/, "", line)
+  gsub(/, +-/, ",-", line)
   text = ""
-  if (group == "terms" && match(line, /   +/)) {
+  if (group == "terms" && match(line, /  +/)) {
     text = substr(line, RSTART + RLENGTH)
     line = substr(line, 1, RSTART - 1)
   }

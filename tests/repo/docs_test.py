@@ -59,7 +59,7 @@ def man_pages_and_completion_know_every_option(folders):
         if path is None:
             return None
         text = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
-        options = re.findall(r"(?<=[ ,])--[a-z][a-z-]*", "\n".join(line for line in text.split("\n") if line.startswith("  -")))
+        options = re.findall(r"(?<=[ ,])--[a-z][a-z-]*", "\n".join(line for line in text.split("\n") if re.match(" {2,10}-", line)))
         page = subprocess.run(["awk", "-v", f"name={program}", "-v", "version=1", "-f", ROOT / "cmake/man_page.awk"], input=text,
                               capture_output=True, text=True, check=True).stdout.replace("\\-", "-")
         script = (f"source '{ROOT}/cmake/shell/bash_completion'; COMP_WORDS=({program} --); COMP_CWORD=1; _tutti {program}; "
