@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The libraries tutti is built on. One that is missing stops the configuration with the command that installs it.
 list(PREPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR})
+include(CheckCXXSourceCompiles)
 
 # Finds a package or says what it is for and how to get it on Debian.
 macro(tutti_require package version debian_package purpose)
@@ -14,6 +15,13 @@ tutti_require(Threads "" libc6-dev "threads")
 tutti_require(Boost 1.81 "libboost-dev (Debian 12: libboost1.81-dev)" "Asio, Beast, Intrusive and PFR, headers only" CONFIG)
 tutti_require(fmt 9 libfmt-dev "its texts")
 set(tutti_fmt fmt::fmt)
+# An older g++ than the system's may not link what that has compiled, as g++ 13 on Debian 13: fmt is then compiled in.
+set(CMAKE_REQUIRED_LIBRARIES fmt::fmt)
+check_cxx_source_compiles("#include <fmt/format.h>\nint main() { return fmt::format(\"{}\", 0) == \"0\" ? 0 : 1; }" TUTTI_FMT_LINKS)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(NOT TUTTI_FMT_LINKS)
+  set(tutti_fmt fmt::fmt-header-only)
+endif()
 if(TUTTI_SELF_CONTAINED)
   # A newer system has these libraries under other names. Debian has no archive of fmt with position-independent code.
   set(tutti_fmt fmt::fmt-header-only)

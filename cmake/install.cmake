@@ -56,7 +56,10 @@ install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake ${PROJECT_BINARY_DIR}/tutt
 # pkg-config: of a static library, everything behind it is named among what a plain `--libs` prints.
 set(tutti_pc_requires "")
 if(NOT BUILD_SHARED_LIBS)
-  set(tutti_pc_requires "fmt nettle")
+  set(tutti_pc_requires nettle)
+  if(tutti_fmt STREQUAL "fmt::fmt")
+    string(PREPEND tutti_pc_requires "fmt ")
+  endif()
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindNettle.cmake DESTINATION ${package_dir})
   if(Liburing_FOUND)
     install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindLiburing.cmake DESTINATION ${package_dir})
