@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that joins after the end of rank 0 and its store gets an error at once, and so do two jobs that join when a rank dies.
+// A rank that joins after the end of rank 0 and its store gets an error at once, and so do two jobs that join
+// when a rank dies.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -25,14 +26,19 @@ ending run(int ranks, const std::string& name, const std::string& on_failure) {
       .finish();
 }
 
-void check_told(const ending& end, int rank) {
-  const std::string begin = "rank " + std::to_string(rank) + " join_failed after ";
+// The line that the rank printed when it ended in this way.
+std::string line_of(const ending& end, int rank, const std::string& how) {
+  const std::string begin = "rank " + std::to_string(rank) + " " + how + " after ";
   const std::size_t at = end.output.find(begin);
   REQUIRE(at != std::string::npos);
   const double after = std::strtod(end.output.c_str() + at + begin.size(), nullptr);
   MESSAGE("rank " << rank << " was told after " << after << " s");
   CHECK(after < at_once_s);
-  const std::string line = end.output.substr(at, end.output.find('\n', at) - at);
+  return end.output.substr(at, end.output.find('\n', at) - at);
+}
+
+void check_told(const ending& end, int rank) {
+  const std::string line = line_of(end, rank, "join_failed");
   CAPTURE(line);
   CHECK(line.find("rank 0") != std::string::npos);
   CHECK(line.find("look at its output") != std::string::npos);
@@ -75,11 +81,7 @@ TEST_CASE("late join: a rank dies while its job and another one join: all others
     CAPTURE(end.output);
     CAPTURE(end.error);
     for (const int rank : {0, 1, 3, 4}) {
-      const std::string begin = "rank " + std::to_string(rank) + " was told after ";
-      const std::size_t at = end.output.find(begin);
-      REQUIRE(at != std::string::npos);
-      CHECK(std::strtod(end.output.c_str() + at + begin.size(), nullptr) < at_once_s);
-      const std::string line = end.output.substr(at, end.output.find('\n', at) - at);
+      const std::string line = line_of(end, rank, "was told");
       CAPTURE(line);
       CHECK(line.find("rank 2") != std::string::npos);
     }

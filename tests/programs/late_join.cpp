@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tutti/join.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 #include <vector>
