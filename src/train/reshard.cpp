@@ -148,13 +148,15 @@ reshard_plan::reshard_plan(const layout& from, const layout& to, int rank) {
   for (int distance = 1; distance < ranks; ++distance) {
     const int ahead = first + (rank - first + distance) % ranks;
     const int behind = first + (rank - first - distance + ranks) % ranks;
-    if (slice s = between(from, rank, to, ahead); s.elements() > 0) {
-      s.rank = ahead;
-      outgoing_.push_back(std::move(s));
-    }
     if (slice s = between(from, behind, to, rank); s.elements() > 0) {
       s.rank = behind;
       incoming_.push_back(std::move(s));
+      receives_.push_back(true);
+    }
+    if (slice s = between(from, rank, to, ahead); s.elements() > 0) {
+      s.rank = ahead;
+      outgoing_.push_back(std::move(s));
+      receives_.push_back(false);
     }
   }
 }
@@ -170,7 +172,8 @@ struct transfer {
 
 }  // namespace
 
-// Both sides go by distance, some transfers ahead: the least distance that is not done never waits for a larger one.
+// All transfers go by distance, some ahead, and a receive goes before the send of its distance: so a transfer waits
+// only for those of less distance, on whichever ranks, and ranks never wait in a circle.
 task<> reshard_plan::move_bytes(communicator c, std::span<const std::byte> from, std::span<std::byte> to,
                                 std::size_t element_bytes, int tag) const {
   if (from.size() != elements_before_ * element_bytes || to.size() != elements_after_ * element_bytes)
@@ -192,17 +195,16 @@ task<> reshard_plan::move_bytes(communicator c, std::span<const std::byte> from,
     t = {};
   };
 
-  std::size_t received = 0;
-  const std::size_t steps = std::max(outgoing_.size(), incoming_.size());
-  for (std::size_t i = 0; i < steps; ++i) {
-    if (i < incoming_.size()) {
-      transfer& t = receives[i % at_once];
+  std::size_t received = 0, posted = 0, sent = 0;
+  for (const bool is_receive : receives_) {
+    if (is_receive) {
+      transfer& t = receives[posted % at_once];
       if (t.of != nullptr) {
         co_await t.running;
         unpack(t);
         ++received;
       }
-      t.of = &incoming_[i];
+      t.of = &incoming_[posted++];
       const std::size_t bytes = t.of->elements() * element_bytes;
       std::size_t begin = 0;
       std::span<std::byte> into;
@@ -213,12 +215,11 @@ task<> reshard_plan::move_bytes(communicator c, std::span<const std::byte> from,
         into = t.packed;
       }
       t.running = c.irecv(into, t.of->rank, tag);
-    }
-    if (i < outgoing_.size()) {
-      transfer& t = sends[i % at_once];
+    } else {
+      transfer& t = sends[sent % at_once];
       if (t.of != nullptr) co_await t.running;
       t = {};
-      t.of = &outgoing_[i];
+      t.of = &outgoing_[sent++];
       const std::size_t bytes = t.of->elements() * element_bytes;
       std::size_t begin = 0;
       std::span<const std::byte> out;

@@ -102,6 +102,14 @@ TEST_CASE("reshard: any layout becomes any other, on overlapping and on separate
   }
 }
 
+TEST_CASE("reshard: ranks whose slices come from many others at unequal distances do not wait in a circle") {
+  const layout pieces{.shape = {{{}, {.size = 22, .parts = 4}, {.size = 9, .parts = 3}}}};
+  const layout dealt{
+      .shape = {{{}, {.size = 22, .parts = 8, .block = 1}, {.size = 9, .parts = 2, .block = 1}}}};
+  CHECK_NOTHROW(
+      run_local(16, over("shm"), [&](communicator world) { return moves(std::move(world), pieces, dealt); }));
+}
+
 TEST_CASE("reshard: from four trainers by rows to two servers by columns, over TCP") {
   const layout trainers{.shape = {{{.size = 301, .parts = 4}, {.size = 97}, {}}}};
   const layout servers{.shape = {{{.size = 301}, {.size = 97, .parts = 2}, {}}}, .first_rank = 4};
