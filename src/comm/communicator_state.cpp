@@ -144,13 +144,17 @@ void communicator_state::last_reference_gone() noexcept {
   attributes_.clear();  // closes the side channels
   if (failure_.failed())
     endpoint_.control().keep_failure(numbers_.messages(), failure_.to_tell(p2p::extent::one));
-  // A rank that closes its last communicator leaves the world, and says that instead.
-  if (home_->communicators().size() > 1)
-    for (const int member : group_.members())
-      if (member != group_.world_rank(rank()) && endpoint_.peers().in_touch(member))
-        endpoint_.control().announce_closing(numbers_.collectives(), member);
+  announce_closing();
   close_contexts();
   home_->close(*this, std::move(segments_));
+}
+
+void communicator_state::announce_closing() noexcept {
+  // A rank that closes its last communicator leaves the world, and says that instead.
+  if (home_->communicators().size() <= 1) return;
+  for (const int member : group_.members())
+    if (member != group_.world_rank(rank()) && endpoint_.peers().in_touch(member))
+      endpoint_.control().announce_closing(numbers_.collectives(), member);
 }
 
 std::unique_ptr<host_segments> communicator_state::detach() noexcept {

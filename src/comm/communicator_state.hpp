@@ -91,6 +91,8 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
+  // Tells the members that nothing more is done here for their operations. Operations of this rank go on.
+  void announce_closing() noexcept;
   // The world ends before the last handle. Returns the segments, which others may still read.
   std::unique_ptr<host_segments> detach() noexcept;
 

@@ -66,8 +66,12 @@ bool progress_engine::tick() noexcept {
 
 bool progress_engine::arm() noexcept {
   bool any = !ready_.empty();
-  // By index: arming polls, which may add a source.
-  for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->arm();
+  // By index: arming polls, which may add a source, or remove the one that is armed.
+  for (std::size_t i = 0; i < sources_.size();) {
+    source* const s = sources_[i];
+    any |= s->arm();
+    if (i < sources_.size() && sources_[i] == s) ++i;
+  }
   for (source* s : sleepers_) any |= s->arm();
   any |= !ready_.empty();
   if (any) disarm();

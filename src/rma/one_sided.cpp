@@ -64,13 +64,14 @@ bool in_place(const call& what, const target& t) noexcept {
   switch (what.kind) {
     case kind::put:
     case kind::get:
-    case kind::put_signal:
       return t.control != nullptr && (t.data != nullptr || buffer_of(what).count == 0);
+    case kind::put_signal:  // no signal overtakes puts that are requests
+      return t.control != nullptr && (t.data != nullptr || (buffer_of(what).count == 0 && !t.unflushed()));
     case kind::fetch_add:
     case kind::compare_exchange:
       return t.control != nullptr;
     case kind::flush:
-      return !t.unflushed;
+      return !t.unflushed();
     default:
       return false;
   }
@@ -161,7 +162,7 @@ task<> ask(window_state* w, int rank, request r, const void* data, std::uint64_t
 
 task<> tell(window_state* w, int rank, request r, const std::byte* data, std::uint64_t bytes) {
   communicator_state& c = w->comm();
-  w->target_of(rank).unflushed = true;
+  ++w->target_of(rank).told;
   p2p::sending out(c.endpoint(), c.numbers().messages(), c.group().world_rank(rank), r.tag(), data, bytes,
                    r.print());
   co_await out;
@@ -203,9 +204,13 @@ task<> by_request(operation_state* op, std::uint64_t at) {
       co_await ask(&w, what.peer, {.is = is::compare_exchange, .at = signal, .operand = with.expected},
                    &with.value, sizeof with.value, &before, sizeof before);
       break;
-    default:  // flush
-      w.target_of(what.peer).unflushed = false;
-      co_return co_await ask(&w, what.peer, {.is = is::flush}, nullptr, 0, nullptr, 0);
+    default: {  // flush
+      target& t = w.target_of(what.peer);
+      const std::uint64_t told = t.told;
+      co_await ask(&w, what.peer, {.is = is::flush}, nullptr, 0, nullptr, 0);
+      t.flushed = std::max(t.flushed, told);
+      co_return;
+    }
   }
   op->set_result({.source = what.peer, .bytes = before});
 }
@@ -268,8 +273,9 @@ class one_sided_operation final : public ops::task_operation<one_sided_operation
   }
 
  private:
-  // Its communicator has failed, or it has taken longer than its timeout.
+  // Its communicator has failed, its window was dropped, or it has taken longer than its timeout.
   void expire() noexcept {
+    if (window_of(operation_.what()).closed()) return stop(errc::shut_down, dropped_text);
     if (comm().failure().failed()) return stop(comm().failure().why(), comm().failure().text());
     comm::report_hang(comm());
     stop(errc::timed_out, comm().pending().timeout_text());

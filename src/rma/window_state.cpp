@@ -121,16 +121,10 @@ void window_state::close() noexcept {
   if (std::exchange(closed_, true)) return;
   if (!detached_) {
     comm_->endpoint().set_taker(comm_->numbers().messages(), nullptr);
-    waits_.for_each([this](signal_wait& w) {
-      static_cast<base::list_hook<signal_wait_tag>&>(w).unlink();
-      w.set_failure(errc::shut_down, dropped_text);
-      comm_->loop().engine().complete(w);
-    });
-    turns_.for_each([this](turn& t) {
-      static_cast<base::list_hook<turn_tag>&>(t).unlink();
-      comm_->loop().engine().complete(t);
-    });
+    comm_->pending().end_unless([](const core::completion&) { return false; });
     context_closes();
+    // An operation that has ended, but was not awaited, still keeps the communicator.
+    comm_->announce_closing();
   }
   // Sequentially consistent, as the two steps of a visitor: it sees the mark gone, or is seen.
   control_->mark.store(0, std::memory_order_seq_cst);
@@ -310,6 +304,8 @@ task<> window_state::serve(origin* of) {
       co_await carry_out(r, &held);
     } catch (const error&) {
       // Its origin has taken it back, or has gone: nobody waits for an answer.
+    } catch (const std::bad_alloc&) {
+      comm_->endpoint().lose(peer, "a request to a window");
     }
   }
 }

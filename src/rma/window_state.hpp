@@ -100,7 +100,9 @@ struct target {
   std::byte* data = nullptr;              // null: its loop carries out puts and gets
   transport::neighbours* near = nullptr;  // where there is a control block, but not of this rank
   const std::atomic<std::uint32_t>* sleeps = nullptr;
-  bool unflushed = false;  // requests have left that a flush waits for
+  std::uint64_t told = 0;     // requests without an answer, which a flush waits for,
+  std::uint64_t flushed = 0;  // and how many of them have happened, as far as is known
+  bool unflushed() const noexcept { return told != flushed; }
 };
 
 struct signal_wait_tag;

@@ -204,6 +204,30 @@ task<> structured(communicator world) {
   co_await later;
 }
 
+// Shared memory in place, other memory by requests, eager and by rendezvous.
+task<> one_sided(communicator world) {
+  const int other = 1 - world.rank();
+  for (const bool shared : {false, true}) {
+    std::vector<double> ordinary(shared ? 0 : 40'000);
+    shared_vector<double> in_shared(shared ? 40'000 : 0);
+    window w = co_await world.window(shared ? std::span<double>(in_shared) : std::span<double>(ordinary));
+    const std::vector<double> ones(w.local().size(), 1);
+    std::vector<double> theirs(w.local().size());
+    co_await w.put(std::span(ones).first(700), other);
+    co_await w.flush(other);
+    co_await w.accumulate(std::span(ones).first(700), other, 0, sum);
+    co_await w.accumulate(std::span(ones).subspan(700), other, 700, sum);
+    co_await w.flush(other);
+    co_await world.barrier();
+    co_await w.put_signal(ones, other, 0, 0);
+    co_await w.fetch_add(other, 0, 1);
+    co_await w.wait_signal(0, [](std::uint64_t n) { return n == 2; });
+    co_await w.get(theirs, other);
+    expect(theirs.back() >= 1);
+    co_await world.barrier();
+  }
+}
+
 task<> training(communicator world) {
   std::vector<float> weights(3000), bias(10);
   const std::vector<gradient_view> gradients = {gradient_view(std::span(weights)),
@@ -228,7 +252,7 @@ const memory_program memory_programs[] = {
     {"messages", messages},     {"cancellation", receive_cancellation},
     {"reductions", reductions}, {"movements", movements},
     {"groups", groups},         {"structured", structured},
-    {"training", training},
+    {"training", training},     {"one-sided", one_sided},
 };
 const int memory_program_count = static_cast<int>(std::size(memory_programs));
 

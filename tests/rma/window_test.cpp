@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -161,6 +163,59 @@ task<> accumulate_in_all(communicator world, bool shared) {
   TUTTI_EXPECT(numbers.span()[0] == ranks + 9);
   TUTTI_EXPECT(static_cast<float>(halves.span()[989]) == 1);
   TUTTI_EXPECT(static_cast<float>(halves.span()[999]) == static_cast<float>(1 << ranks));
+  co_await world.barrier();
+}
+
+// Until it is let go, rank 1 does not turn its loop, so that what others ask of it does not happen.
+class sleeping_rank {
+ public:
+  void sleep() {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    sleeps_ = true;
+    while (sleeps_ && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
+  task<> wait() const {
+    while (!sleeps_) co_await sleep_for(100us);
+  }
+  void let_go() { sleeps_ = false; }
+
+ private:
+  std::atomic<bool> sleeps_{false};
+};
+
+task<> keep_the_order(communicator world, bool shared, sleeping_rank* one) {
+  memory<int> mine(shared, 4);
+  window w = co_await world.window(mine.span(), {.signals = 2});
+  const int other = 1 - world.rank();
+  co_await w.fetch_add(other, 1, 1);  // knows its place
+  co_await world.barrier();
+  if (world.rank() == 1) {
+    one->sleep();
+    co_await w.wait_signal(0, at_least(1));
+    TUTTI_EXPECT(mine.span()[3] == 5);  // put before the signal, which has no data
+    co_await world.barrier();
+    one->sleep();
+  } else {
+    co_await one->wait();
+    co_await w.put(5, 1, 3);
+    co_await w.put_signal(std::span<const int>(), 1, 0, 0);
+    one->let_go();
+    co_await world.barrier();
+    co_await one->wait();
+    co_await w.accumulate(2, 1, 3, sum);
+    for (int again = 0; again < 2; ++again) {  // a flush that ended early has flushed nothing
+      const failure early = co_await failure_in(with_timeout(w.flush(1), 3ms));
+      TUTTI_EXPECT(early.code == errc::timed_out);
+    }
+    request waiting = start(w.flush(1));  // nor has one that waits
+    const failure second = co_await failure_in(with_timeout(w.flush(1), 3ms));
+    TUTTI_EXPECT(second.code == errc::timed_out);
+    one->let_go();
+    co_await waiting;
+    int there = 0;
+    co_await w.get(there, 1, 3);
+    TUTTI_EXPECT(there == 7);
+  }
   co_await world.barrier();
 }
 
@@ -355,7 +410,9 @@ task<> use_a_window_that_another_dropped(communicator world, bool shared) {
   if (world.rank() != 0) co_await w->put(x, 0, 0);
   if (world.rank() != 0) co_await w->flush(0);
   co_await world.barrier();
+  std::optional<basic_request<std::uint64_t>> ended;  // and not awaited
   if (world.rank() == 0) {
+    ended = start(w->wait_signal(0, at_least(100)));
     w.reset();
     std::ranges::fill(mine.span(), 3);
   }
@@ -412,6 +469,17 @@ task<> send_raw(communicator world, rma::request r, std::uint64_t length) {
 
 TEST_CASE("windows: put_signal, wait_signal and get in all pairs") { in_every_world(put_everywhere); }
 TEST_CASE("windows: a flushed put is in memory") { in_every_world(put_and_flush); }
+TEST_CASE("windows: no signal overtakes a put, and no flush ends before what it waits for") {
+  for (const std::string& transport : transports)
+    for (const bool shared : {false, true}) {
+      CAPTURE(transport);
+      CAPTURE(shared);
+      sleeping_rank one;
+      run_local(2, over(transport), [shared, &one](communicator world) {
+        return keep_the_order(std::move(world), shared, &one);
+      });
+    }
+}
 TEST_CASE("windows: fetch_add and compare_exchange lose no count") { in_every_world(count_atomically); }
 TEST_CASE("windows: accumulates of all ranks") { in_every_world(accumulate_in_all); }
 TEST_CASE("windows: in shared memory of one host no message is sent") {
