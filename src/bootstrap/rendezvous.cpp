@@ -314,6 +314,11 @@ task<> end_meeting(store& through, std::string why) {
   return end_attempt(through, std::string(failed_head) + std::move(why), patience);
 }
 
+task<std::string> why_ended(store& through) {
+  const std::string verdict = co_await propose(through, verdict_key, "", patience);
+  co_return verdict.starts_with(failed_head) ? verdict.substr(failed_head.size()) : std::string();
+}
+
 task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline) {
   if (own.empty())
     own = co_await propose(through, secret_key, base::random_hex(secret_bytes), core::time_left(deadline));

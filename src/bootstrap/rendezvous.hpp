@@ -43,6 +43,8 @@ task<std::string> agree_on_secret(store& through, std::string own, core::time_po
 
 // Ends the meeting there unless it has ended: its ranks fail with errc::join_failed and this text.
 task<> end_meeting(store& through, std::string why);
+// Why it was ended; empty if it was not, or has succeeded.
+task<std::string> why_ended(store& through);
 
 // Gives a key its value unless it has one, and returns the value that it then has. An empty value only reads.
 task<std::string> propose(store& at, std::string key, std::string value, std::chrono::milliseconds timeout);

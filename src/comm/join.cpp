@@ -15,6 +15,7 @@
 #include <tutti/scope.hpp>
 #include <tutti/sleep.hpp>
 #include <tutti/when_any.hpp>
+#include <tutti/with_timeout.hpp>
 #include <utility>
 #include <vector>
 
@@ -29,34 +30,37 @@ struct meeting {
 };
 
 // The ranks of two jobs meet by their numbers: each writes its own, and waits for the other's.
-task<meeting> meet(store* ours, std::string name, int ranks, std::string secret) {
-  meeting m;
+task<> meet(store* ours, std::string name, int ranks, std::string secret, meeting* found) {
+  const std::string ended = co_await bootstrap::why_ended(*ours);
+  if (!ended.empty())
+    throw error(errc::join_failed, fmt::format("nobody can join as '{}' at {} any more: {}. Both jobs need "
+                                               "another name",
+                                               name, ours->name(), ended));
   const std::int64_t number = co_await ours->add("jobs", 1);
   if (number > 2)
     throw error(
         errc::invalid_argument,
         fmt::format("join: two jobs have already met as '{}' at {}: give each pair of jobs a name of its own",
                     name, ours->name()));
-  m.place = static_cast<int>(number) - 1;
+  found->place = static_cast<std::int32_t>(number) - 1;
   const auto key_of = [&](int place) { return fmt::format("ranks of job {}", place); };
-  co_await ours->set(key_of(m.place), std::to_string(ranks));
-  const std::string others = co_await ours->get(key_of(1 - m.place));
-  m.text =
+  co_await ours->set(key_of(found->place), std::to_string(ranks));
+  const std::string others = co_await ours->get(key_of(1 - found->place));
+  found->text =
       co_await bootstrap::agree_on_secret(*ours, std::move(secret), core::deadline_after(ours->timeout()));
-  m.others = base::to_number<std::int32_t>(others).value_or(0);
-  if (m.others < 1)
+  found->others = base::to_number<std::int32_t>(others).value_or(0);
+  if (found->others < 1)
     throw error(errc::protocol,
                 fmt::format("join: the store {} holds no number of ranks for '{}': let no other "
                             "program use these keys",
                             ours->name(), name));
-  co_return m;
 }
 
-// Fails when this rank of the own job dies.
+// Fails when this rank of the own job dies. How long the others take to join is not limited here.
 task<> watch(communicator among, int peer) {
   char nothing = 0;
   try {
-    co_await among.recv(nothing, peer);
+    co_await with_timeout(among.recv(nothing, peer), std::chrono::hours(24));
   } catch (const error& e) {
     if (e.code() != errc::peer_left) throw;  // it has joined
   }
@@ -66,7 +70,7 @@ task<> watch(communicator among, int peer) {
 task<> give_up(store* ours, std::string why) {
   try {
     co_await bootstrap::end_meeting(*ours, std::move(why));
-  } catch (const error&) {  // the store has gone, too
+  } catch (...) {  // the store has gone, too
   }
 }
 
@@ -88,11 +92,11 @@ task<> look_out(communicator among, store* ours) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Passes on what rank 0 has found.
-task<> spread(communicator world, meeting* found) {
+// Passes on what rank 0 has found, which waits for the store for `patience` at most.
+task<> spread(communicator world, meeting* found, std::chrono::milliseconds patience) {
   std::vector<std::int32_t> numbers = {found->place, found->others,
                                        static_cast<std::int32_t>(found->text.size())};
-  co_await world.broadcast(numbers, 0);
+  co_await with_timeout(world.broadcast(numbers, 0), patience);
   found->place = numbers[0];
   found->others = numbers[1];
   found->text.resize(static_cast<std::size_t>(numbers[2]));
@@ -106,22 +110,25 @@ task<joined> join(communicator world, std::string name, store& through, init_opt
   prefix_store ours(through, name);
   meeting found;
   std::exception_ptr failure;
+  std::string why;
   if (world.rank() == 0) {
     try {
-      found = co_await meet(&ours, name, world.size(), options.secret);
-    } catch (const error& e) {
+      co_await meet(&ours, name, world.size(), options.secret, &found);
+    } catch (...) {
       failure = std::current_exception();
-      found = {-1, 0, e.what()};
+      const std::string text = core::what_of(failure, errc::system).text;
+      if (found.place >= 0)
+        why = fmt::format("the job that came {} gave up: {}", found.place == 0 ? "first" : "second", text);
+      found = {-1, 0, text};
     }
   }
   communicator among;
-  std::string why;
   try {
-    co_await spread(world, &found);
+    co_await spread(world, &found, ours.timeout() + comm::state_for(world, "join").pending().timeout());
     if (found.place >= 0) among = co_await world.duplicate();
   } catch (const error& e) {
-    failure = std::current_exception();
-    why = e.what();
+    if (!failure) failure = std::current_exception();
+    if (why.empty()) why = e.what();
   }
   if (!why.empty()) co_await give_up(&ours, std::move(why));
   if (failure) std::rethrow_exception(failure);

@@ -53,14 +53,26 @@ task<> meet_and_add(communicator world, int theirs, const std::string* path, std
   TUTTI_EXPECT(own[0] == ours);
 }
 
+constexpr auto short_time = 1s;
+
+// Comes when the other job's operations would have timed out.
+task<> meet_late(communicator world, const std::string* path, std::vector<int>* firsts) {
+  {
+    const auto store = co_await open(world, path);
+    co_await store->wait("trainers and servers/jobs");
+  }
+  co_await sleep_for(short_time + 200ms);
+  co_await meet_and_add(std::move(world), 2, path, firsts);
+}
+
 // A job on a thread of its own.
 class job {
  public:
   template <class F>
-  job(int ranks, F main)
-      : thread_([this, ranks, main] {
+  job(int ranks, F main, std::chrono::milliseconds timeout = patience)
+      : thread_([this, ranks, main, timeout] {
           try {
-            run_local(ranks, over("tcp"), main);
+            run_local(ranks, over("tcp", timeout), main);
           } catch (...) {
             failure_ = std::current_exception();
           }
@@ -156,6 +168,24 @@ TEST_CASE("join: a job that stays alone, and a third one, are told on all ranks"
   // Keeps the file while nobody else has it.
   const auto store = run_task(context, file_store::open(context.get_executor(), path, patience));
   CHECK_NOTHROW(run_local(3, over("tcp"), fails(errc::timed_out)));
+  CHECK_NOTHROW(
+      run_local(2, over("tcp"), fails(errc::join_failed)));  // it comes too late, and hears so at once
+  run_task(context, store->erase("alone/world"));
   run_task(context, store->add("alone/jobs", 1));
   CHECK_NOTHROW(run_local(2, over("tcp"), fails(errc::invalid_argument)));
+}
+
+TEST_CASE(
+    "join: a job whose operations have a short time waits for the other one as long as its store does") {
+  const scratch_directory folder;
+  const std::string path = (folder.path() / "store").string();
+  boost::asio::io_context context(1);
+  const auto keeps = run_task(context, file_store::open(context.get_executor(), path, patience));
+  std::vector<int> firsts_a, firsts_b;
+  job hasty(
+      2, [&](communicator world) { return meet_and_add(std::move(world), 2, &path, &firsts_a); }, short_time);
+  job late(2, [&](communicator world) { return meet_late(std::move(world), &path, &firsts_b); });
+  CHECK_NOTHROW(hasty.end());
+  CHECK_NOTHROW(late.end());
+  CHECK(firsts_a == std::vector{0});
 }
