@@ -24,4 +24,31 @@ inline unsigned forks() noexcept {
   return seen != 0 ? seen : forks_detail::count_one();
 }
 
+// A T in each process, made when it is first asked for. A forked child has its own, since a thread of its parent may
+// hold a lock of the parent's. It outlives static objects.
+template <class T>
+class of_each_process {
+ public:
+  T& get() { return own().value; }
+  // That of the process which has forked this one; null if there is none.
+  T* parents() { return own().parents != nullptr ? &own().parents->value : nullptr; }
+
+ private:
+  struct entry {
+    entry* const parents;
+    const unsigned made_in = forks();
+    T value{};
+  };
+  entry& own() {
+    entry* now = latest_.load(std::memory_order_acquire);
+    if (now != nullptr && now->made_in == forks()) return *now;
+    watch_forks();
+    auto* const mine = new entry{now};
+    if (latest_.compare_exchange_strong(now, mine, std::memory_order_acq_rel)) return *mine;
+    delete mine;
+    return *now;
+  }
+  std::atomic<entry*> latest_{nullptr};
+};
+
 }  // namespace tutti::base

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute pool of the process: Asio's thread pool, made on first use, sized to the cores per rank.
 #include "base/cores.hpp"
+#include "base/forks.hpp"
 #include "core/loop.hpp"
 #include "core/scheduling.hpp"
 #include "flight/recordings.hpp"
@@ -16,38 +17,40 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tutti/compute.hpp>
-#include <vector>
 
 namespace tutti::core {
 namespace {
 
 std::atomic<int> ranks_of_host{1};
 
-// Has fewer threads if no more can be made. (Asio's own threads would then be waited for, for ever.)
+// Lives for ever: a rank may compute while static objects are destroyed, and a job may end the process.
 class compute_pool {
  public:
-  explicit compute_pool(int threads) {
-    try {
-      for (int made = 0; made < threads; ++made) threads_.emplace_back([this] { pool_.attach(); });
-    } catch (...) {
-      if (threads_.empty()) throw;
-    }
+  boost::asio::thread_pool& get() {
+    std::call_once(started_, [this] { start(); });
+    return *pool_;
   }
-  ~compute_pool() { pool_.stop(); }
-  boost::asio::thread_pool& get() noexcept { return pool_; }
 
  private:
-  boost::asio::thread_pool pool_{0};
-  std::vector<std::jthread> threads_;
-};
+  // Has fewer threads if no more can be made. (Asio's own threads would then be waited for, for ever.)
+  void start() {
+    const int wanted = std::max(1, base::usable_cores() / ranks_of_host.load(std::memory_order_relaxed));
+    pool_.emplace(0);
+    int made = 0;
+    try {
+      for (; made < wanted; ++made) std::thread([this] { pool_->attach(); }).detach();
+    } catch (...) {
+      if (made == 0) throw;
+    }
+  }
 
-boost::asio::thread_pool& pool() {
-  static compute_pool instance(
-      std::max(1, base::usable_cores() / ranks_of_host.load(std::memory_order_relaxed)));
-  return instance.get();
-}
+  std::once_flag started_;
+  std::optional<boost::asio::thread_pool> pool_;
+};
+constinit base::of_each_process<compute_pool> pool;
 
 }  // namespace
 
@@ -61,19 +64,24 @@ namespace tutti::detail {
 namespace {
 
 // Shared by all tickets: no thread touches a ticket after its `left` has been set under this mutex.
-std::mutex leaving;
-std::condition_variable somebody_left;
+struct departures {
+  std::mutex mutex;
+  std::condition_variable any;
+};
+constinit base::of_each_process<departures> leaving;
 
 // Owned by the submitter and by the handler on the loop, so that the loop's thread recycles its memory.
 struct compute_ticket {
   void pool_left() {
-    const std::lock_guard lock(leaving);
+    departures& all = leaving.get();
+    const std::lock_guard lock(all.mutex);
     left = true;
-    somebody_left.notify_all();
+    all.any.notify_all();
   }
   void await_pool() {
-    std::unique_lock lock(leaving);
-    somebody_left.wait(lock, [&] { return left; });
+    departures& all = leaving.get();
+    std::unique_lock lock(all.mutex);
+    all.any.wait(lock, [&] { return left; });
   }
   std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
@@ -125,7 +133,7 @@ void submit_compute(compute_job& job) {
   // In virtual time no other thread may influence the order of events: the job runs here.
   if (loop.stepped()) return run();
   try {
-    post_by(*ticket, core::pool(), std::move(run));
+    post_by(*ticket, core::pool.get().get(), std::move(run));
   } catch (...) {
     // The job will not run: nobody must wait for it.
     job.ticket = nullptr;

@@ -42,23 +42,11 @@ constexpr auto longest_turn = std::chrono::microseconds(200);
 
 thread_local loop* current_loop = nullptr;
 
-// The loops of one process. A forked child has a list of its own: a thread of its parent may hold the lock.
 struct all_loops {
-  all_loops* const parents;
-  const unsigned made_in = base::forks();
   std::mutex lock{};
   std::vector<loop*> list{};
 };
-all_loops& loops() {
-  static constinit std::atomic<all_loops*> all{nullptr};  // what it points to outlives static objects
-  all_loops* now = all.load(std::memory_order_acquire);
-  if (now != nullptr && now->made_in == base::forks()) return *now;
-  base::watch_forks();
-  auto* const mine = new all_loops{now};
-  if (all.compare_exchange_strong(now, mine, std::memory_order_acq_rel)) return *mine;
-  delete mine;
-  return *now;
-}
+constinit base::of_each_process<all_loops> loops;
 
 // Called when a forked child returns to the loop. Its sockets, rings and shared memory are its parent's.
 // Anything it did to them, even closing in order, would affect the parent.
@@ -81,7 +69,7 @@ all_loops& loops() {
 }  // namespace
 
 const char* wrong_thread_text() noexcept {
-  if (const all_loops* const before = loops().parents; before != nullptr && !before->list.empty())
+  if (const all_loops* const before = loops.parents(); before != nullptr && !before->list.empty())
     return "called in a process that the rank has forked: a communicator is its parent's; let the child exec "
            "or _exit, and start processes before tutti::run, or by posix_spawn";
   return "called outside the communicator's loop thread; use boost::asio::post or boost::asio::co_spawn on "
@@ -110,8 +98,8 @@ struct loop::handler {
 loop::loop(boost::asio::io_context& context, platform& from)
     : context_(context), engine_(from), alive_(std::make_shared<loop*>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
-  const std::scoped_lock hold(loops().lock);
-  loops().list.push_back(this);
+  const std::scoped_lock hold(loops.get().lock);
+  loops.get().list.push_back(this);
 }
 
 loop::~loop() {
@@ -121,17 +109,17 @@ loop::~loop() {
 }
 
 loop* loop::sibling() const noexcept {
-  const std::scoped_lock hold(loops().lock);
-  const auto at = std::find_if(loops().list.begin(), loops().list.end(),
+  const std::scoped_lock hold(loops.get().lock);
+  const auto at = std::find_if(loops.get().list.begin(), loops.get().list.end(),
                                [this](const loop* l) { return l != this && &l->context_ == &context_; });
-  return at != loops().list.end() ? *at : nullptr;
+  return at != loops.get().list.end() ? *at : nullptr;
 }
 
 // Handlers, coroutines and this thread no longer find the loop.
 void loop::retire() noexcept {
   {
-    const std::scoped_lock hold(loops().lock);
-    std::erase(loops().list, this);
+    const std::scoped_lock hold(loops.get().lock);
+    std::erase(loops.get().list, this);
   }
   *alive_ = nullptr;
   if (current_loop == this) current_loop = nullptr;
@@ -176,9 +164,9 @@ loop::at_work loop::find_at_work() noexcept {
   if (current_loop != nullptr && current_loop->is_parents()) current_loop = nullptr;
   loop* found = current_loop;
   if (found == nullptr || (!found->stepped_ && !runs_here(found))) {
-    const std::scoped_lock hold(loops().lock);
-    const auto at = std::find_if(loops().list.begin(), loops().list.end(), runs_here);
-    found = at != loops().list.end() ? *at : nullptr;
+    const std::scoped_lock hold(loops.get().lock);
+    const auto at = std::find_if(loops.get().list.begin(), loops.get().list.end(), runs_here);
+    found = at != loops.get().list.end() ? *at : nullptr;
   }
   if (found == nullptr) return {current_loop, nullptr};
   if (found->claim_this_thread()) return {found, nullptr};

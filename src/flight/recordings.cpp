@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/files.hpp"
+#include "base/forks.hpp"
 #include "base/process_state.hpp"
 #include "base/shared_memory.hpp"
 #include "base/text.hpp"
@@ -57,7 +58,7 @@ std::array<std::atomic<recorder_slot*>, most_slots> slots{};
 // sees the handler here, or the handler sees it gone: hence sequentially consistent.
 std::atomic<int> readers_at_signal{0};
 std::atomic<int> launcher_pid{0};
-std::recursive_mutex slots_mutex;
+constinit base::of_each_process<std::recursive_mutex> slots_mutex;
 std::weak_ptr<recordings> node_memory;
 thread_local recorder_slot* current_slot = nullptr;
 
@@ -176,7 +177,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
   const bool real_clock = clock == nullptr;
   const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
   std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its destructor needs, too
-  const std::lock_guard lock(slots_mutex);
+  const std::lock_guard lock(slots_mutex.get());
   recording_view memory;
   if (real_clock && node_memory.expired()) {
     const std::optional<given_place> at = place_of_environment();
@@ -209,7 +210,7 @@ void recorder_slot::set_current(recorder_slot* s) noexcept { current_slot = s; }
 
 recorder_slot::~recorder_slot() {
   if (current_slot == this) current_slot = nullptr;
-  const std::lock_guard lock(slots_mutex);
+  const std::lock_guard lock(slots_mutex.get());
   if (recorder_ != nullptr) {
     for (auto& s : slots) {
       recorder_slot* mine = this;
@@ -248,7 +249,7 @@ std::int64_t rank_around_this_process() {
 
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept {
   std::optional<bool> left;
-  const std::lock_guard lock(slots_mutex);
+  const std::lock_guard lock(slots_mutex.get());
   for_each_recording([&](recording_view memory) {
     const head& h = memory.head();
     if (h.is_written() && h.world.load(std::memory_order_relaxed) == world && h.world_rank() == rank &&
@@ -263,7 +264,7 @@ std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) no
 }
 
 void for_each_recording(const std::function<void(recording_view)>& f) {
-  const std::lock_guard lock(slots_mutex);
+  const std::lock_guard lock(slots_mutex.get());
   const std::shared_ptr<recordings> node = node_memory.lock();
   for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(node->of(i));
   for (const auto& s : slots) {

@@ -244,6 +244,20 @@ void trace_writer::close_open(rank_state& state) {
   state.memory = {};
 }
 
+std::vector<std::string> trace_writer::losses() const {
+  std::vector<std::string> all;
+  if (counts_.error != 0)
+    all.push_back(fmt::format("that file is incomplete: {}", base::write_error_text(counts_.error)));
+  if (counts_.left_out != 0)
+    all.push_back(fmt::format("{} more were left out of it: it has {} MiB (TUTTI_TRACE_MIB sets how many)",
+                              counts_.left_out, most_bytes_ >> 20));
+  if (counts_.lost != 0)
+    all.push_back(
+        fmt::format("{} operations were too many for the recorder (TUTTI_FLIGHT_OPERATIONS makes it larger)",
+                    counts_.lost));
+  return all;
+}
+
 void trace_writer::over(int rank) {
   if (const auto found = ranks_.find(rank); found != ranks_.end()) close_open(found->second);
 }
@@ -269,15 +283,21 @@ class process_trace {
       : path_(std::move(path)), thread_([this](const std::stop_token& stop) { work(stop); }) {}
   ~process_trace() {
     instance = nullptr;
-    if (::getpid() != process_) {  // a child that has neither the thread nor the ranks
+    if (is_parents()) {  // a child has neither the thread nor the ranks
       thread_.detach();
+      static_cast<void>(writer_.release());
       return;
     }
     thread_.request_stop();
     thread_.join();
     check_all();
-    if (writer_ != nullptr) writer_->finish();
+    if (writer_ == nullptr) return;
+    writer_->finish();
+    for (const std::string& loss : writer_->losses())
+      base::log_warning(fmt::format("TUTTI_TRACE '{}': {}", path_, loss));
   }
+  // In a forked child.
+  bool is_parents() const noexcept { return ::getpid() != process_; }
 
   void poll(const recording_view& of) {
     const head& h = of.head();
@@ -343,7 +363,7 @@ bool trace_this_process() {
 }
 
 void write_last(const recording_view& of) noexcept {
-  if (instance != nullptr) instance->over(of);
+  if (instance != nullptr && !instance->is_parents()) instance->over(of);
 }
 
 }  // namespace tutti::flight

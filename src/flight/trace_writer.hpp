@@ -57,6 +57,8 @@ class trace_writer {
     int error = 0;               // errno of writing; nothing more was written then
   };
   const totals& counts() const noexcept { return counts_; }
+  // What is missing in the file, and what helps; a sentence each.
+  std::vector<std::string> losses() const;
   // For collectives that all their ranks were seen to call: how often each rank came last, and its total
   // delay behind the first.
   struct lateness {

@@ -201,20 +201,9 @@ class job_trace {
     if (writer_ == nullptr) return {};
     poll();
     writer_->finish();
-    const flight::trace_writer::totals n = writer_->counts();
     std::string text = fmt::format("tutti-run: {} events are in '{}' (open it at https://ui.perfetto.dev)\n",
-                                   n.events, path_);
-    if (n.error != 0)
-      text += fmt::format("tutti-run: that file is incomplete: {}\n", base::write_error_text(n.error));
-    if (n.left_out != 0)
-      text += fmt::format(
-          "tutti-run: {} more were left out of it: it has {} MiB (TUTTI_TRACE_MIB sets how many)\n",
-          n.left_out, most_bytes_ >> 20);
-    if (n.lost != 0)
-      text += fmt::format(
-          "tutti-run: {} operations were too many for the recorder (TUTTI_FLIGHT_OPERATIONS makes it "
-          "larger)\n",
-          n.lost);
+                                   writer_->counts().events, path_);
+    for (const std::string& loss : writer_->losses()) text += fmt::format("tutti-run: {}\n", loss);
     for (const auto& [rank, late] : writer_->last_to_come())
       text +=
           fmt::format("tutti-run: rank {} came last to {} of {} collectives, on average {} after the first\n",

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes that ranks fork cannot harm the rank, and get an error.
 #include "support/local_world.hpp"
+#include "support/skip.hpp"
 
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <tutti/background.hpp>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -100,6 +104,39 @@ task<> child_comes_back(communicator world) {
   co_await communicate(world);
 }
 
+task<> computes(communicator) {
+  const auto work = [] { return 6 * 7; };
+  const int computed = co_await compute(work);
+  TUTTI_EXPECT(computed == 42);
+}
+
+task<> computes_late(communicator world) {
+  for (int i = 0; i < 20; ++i) {
+    co_await sleep_for(std::chrono::milliseconds(1));
+    co_await computes(world);
+  }
+}
+
+task<> computes_and_exits(communicator) {
+  const auto work = [] { std::exit(3); };
+  co_await compute(work);
+}
+
+template <class Main>
+pid_t child_that_runs(int ranks, Main main) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child != 0) return child;
+  int code = 1;
+  try {
+    run_local(ranks, over("shm"), main);
+    code = 0;
+  } catch (...) {
+  }
+  ::_exit(code);
+}
+
 }  // namespace
 
 TEST_SUITE("comm/forked") {
@@ -111,18 +148,22 @@ TEST_SUITE("comm/forked") {
     for (const std::string& transport : transports) run_local(2, over(transport), child_comes_back);
   }
 
-  TEST_CASE("a child may have a world of its own") {
+  TEST_CASE("a child may have a world of its own") { CHECK(end_of(child_that_runs(2, communicate)) == 0); }
+
+  TEST_CASE("a child computes in a pool of its own, and ends by exit() from anywhere") {
+    if (instrumented)
+      TUTTI_SKIP("under a sanitizer a child of several threads can start none, nor end by exit()");
+    run_local(1, over("shm"), computes);
+    CHECK(end_of(child_that_runs(2, computes)) == 0);
+    CHECK(end_of(child_that_runs(1, computes_and_exits)) == 3);
+    std::fflush(nullptr);
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      int code = 1;
-      try {
-        run_local(2, over("shm"), communicate);
-        code = 0;
-      } catch (...) {
-      }
-      ::_exit(code);
+      // Destroyed after whatever computing makes; the rank computes until then.
+      static background rank = run_in_background(computes_late);
+      std::exit(4);
     }
-    CHECK(end_of(child) == 0);
+    CHECK(end_of(child) == 4);
   }
 }

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 using namespace tutti::flight;
 
@@ -45,6 +47,29 @@ TEST_CASE("recordings: the records of a killed process can be read") {
   CHECK(r.pending[0].tag == 77);
   CHECK(r.pending[0].where().starts_with("recordings_test.cpp:"));
   CHECK(read(all.of(0), 5).at == phase::none);
+}
+
+TEST_CASE("recordings: a child that is forked while another thread reads them has records of its own") {
+  const std::shared_ptr<recorder_slot> mine = recorder_slot::take();
+  std::atomic<bool> reads{false}, forked{false};
+  std::thread reader([&] {
+    for_each_recording([&](recording_view) {
+      reads = true;
+      while (!forked) std::this_thread::yield();
+    });
+  });
+  while (!reads) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(recorder_slot::take() != nullptr ? 0 : 1);
+  }
+  forked = true;
+  reader.join();
+  REQUIRE(child >= 0);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("recordings: a process of another pid namespace is not said to have ended") {

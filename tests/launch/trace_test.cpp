@@ -128,6 +128,28 @@ TEST_CASE("trace: the file has the operations of a killed rank, and the one it w
   CHECK_FALSE(named(events, "barrier", 0).empty());
 }
 
+// Without the launcher's recorder, as under another starter.
+ending run_alone(const std::string& name, const std::string& file) {
+  return tutti::launch::testing::launch({"-n", "1", "sh", "-c",
+                                         "unset TUTTI_FLIGHT; TUTTI_TRACE=" + file + " exec \"$0\" " + name,
+                                         TUTTI_STUCK_PATH});
+}
+
+TEST_CASE("trace: a child that a traced program has forked does not write to its file") {
+  const temporary_directory place;
+  const std::string file = place.path() + "/trace.json";
+  const ending end = run_alone("forks_and_works", file);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(named(events_of(file), "barrier", 0).size() >= 20);
+}
+
+TEST_CASE("trace: a full disk is reported, and the program goes on") {
+  const ending end = run_alone("forks_and_works", "/dev/full");
+  CHECK(end.exit_code == 0);
+  CHECK_MESSAGE(contains(end.error, "TUTTI_TRACE '/dev/full': that file is incomplete"), end.error);
+}
+
 TEST_CASE("trace: a file of limited size is valid JSON, and reports what it lacks") {
   const temporary_directory place;
   const std::string file = place.path() + "/trace.json";

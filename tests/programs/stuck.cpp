@@ -2,12 +2,14 @@
 // Ranks that hang, and ranks that do not, for launch/hang_test and launch/trace_test: `stuck NAME`. Each
 // prints "ready PID" before it runs NAME.
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <tutti/tutti.hpp>
 #include <vector>
@@ -103,6 +105,20 @@ tutti::task<> works_and_one_is_killed(tutti::communicator world) {
   co_await world.barrier();
 }
 
+// Barriers before and after a child of this process ends by exit(), as after an exec that fails.
+tutti::task<> forks_and_works(tutti::communicator world) {
+  for (int i = 0; i < 20; ++i) {
+    if (i == 10) {
+      std::fflush(nullptr);
+      const pid_t child = ::fork();
+      if (child == 0) std::exit(0);
+      ::waitpid(child, nullptr, 0);
+    }
+    co_await world.barrier();
+    co_await tutti::sleep_for(3ms);
+  }
+}
+
 struct program {
   std::string_view name;
   tutti::task<> (*body)(tutti::communicator);
@@ -115,6 +131,7 @@ constexpr program programs[] = {
     {"barriers", &barriers},
     {"one_is_killed", &one_is_killed},
     {"works", &works},
+    {"forks_and_works", &forks_and_works},
     {"works_and_one_is_killed", &works_and_one_is_killed},
 };
 
