@@ -25,9 +25,11 @@ std::string fields_after_name(const std::string& file) {
   return name_ends == text.npos ? "" : text.substr(name_ends + 2);
 }
 
-process_state state_in(const std::string& file) {
+process_state state_in(const std::string& file, std::int64_t pid) {
   const std::string fields = fields_after_name(file);
-  if (fields.empty()) return process_state::unknown;
+  if (fields.empty())
+    return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? process_state::gone
+                                                                     : process_state::unknown;
   const char letter = fields.front();
   if (letter == 'R') return process_state::runs;
   if (letter == 'T' || letter == 't') return process_state::stopped;
@@ -37,15 +39,11 @@ process_state state_in(const std::string& file) {
 }  // namespace
 
 process_state state_of_process(std::int64_t pid) noexcept {
-  return pid <= 0 ? process_state::unknown : state_in(fmt::format("/proc/{}/stat", pid));
+  return pid <= 0 ? process_state::unknown : state_in(fmt::format("/proc/{}/stat", pid), pid);
 }
 
 process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
-  if (pid <= 0) return process_state::unknown;
-  const process_state state = state_in(fmt::format("/proc/{}/task/{}/stat", pid, tid));
-  const bool process_is_gone =
-      state == process_state::unknown && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
-  return process_is_gone ? process_state::gone : state;
+  return pid <= 0 ? process_state::unknown : state_in(fmt::format("/proc/{}/task/{}/stat", pid, tid), pid);
 }
 
 std::uint64_t start_of_process(std::int64_t pid) {

@@ -7,11 +7,11 @@
 namespace tutti::base {
 
 enum class process_state : std::uint8_t {
-  unknown,  // there is none of this number, or nothing can be read about it
+  unknown,  // nothing can be read about it
   runs,     // it (of a process: its first thread) has a processor, or waits for one
   sleeps,
   stopped,  // by SIGSTOP or SIGTSTP, or by a debugger
-  gone      // it has ended; a process may still wait to be reaped
+  gone      // there is none of this number, or it waits to be reaped
 };
 
 // Takes numbers of this process's own pid namespace. Costs some microseconds. A thread is `gone` with its

@@ -125,6 +125,8 @@ void peer_watch::check(int peer, const transport::health_check& how) {
                                 seconds(how.now - s.since)));
     return;
   }
+  if (std::exchange(s.ended, process == process_state::gone) && s.ended)  // its last messages have come since
+    return give_up(peer, "its process has ended; one that it has forked still has its connections");
   // A handler of the program may compute while the loop sleeps.
   const bool runs_resting = v.is == condition::resting && process == process_state::runs;
   const bool not_turning = v.is == condition::not_turning || (runs_resting && s.ran_resting);

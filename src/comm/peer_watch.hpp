@@ -5,8 +5,9 @@
 // While operations wait and the loop sleeps, it checks about twice a second. It checks once more when a peer
 // is about to have done nothing for too long. Between checks it costs nothing. A peer without progress is a
 // suspect and is named once. It counts as dead when its host has been silent for the silence limit, or when
-// its process has been stopped for the grace period, or is stopped and others count it as failed. The kernel
-// of a shared host knows whether a process is stopped; for other hosts their launcher tells it. A busy peer
+// its process has been stopped for the grace period, or is stopped and others count it as failed. So does one whose
+// process has ended, although its connections are open: a process that it forked has them. The kernel
+// of a shared host knows whether a process is stopped, or has ended; for other hosts their launcher tells the former. A busy peer
 // never counts as dead: a rank may compute for a minute without a turn of its loop. Where the two cannot be
 // told apart, only the timeouts of operations apply.
 #pragma once
@@ -60,6 +61,7 @@ class peer_watch final : public core::source {
     bool told = false;  // in this episode
     core::time_point waited_from{};
     bool ran_resting = false;  // at the last check its process ran although its loop said that it sleeps
+    bool ended = false;        // at the last check its process had ended
     core::time_point since{};  // start of the episode
     core::duration told_of{};  // the longest reported time of a busy peer
   };

@@ -157,6 +157,19 @@ TEST_CASE("watch: a rank that stays stopped counts as dead after the grace perio
   }
 }
 
+TEST_CASE("watch: a rank that dies is noticed, although a process that it has forked has its connections") {
+  for (const auto& job : over_each_transport(2, "dies_after_fork", {}, {"--on-failure", "continue"})) {
+    const ending end = job->finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(contains(end.output, "peer_failed: "));
+    CHECK(contains(end.output, "one that it has forked still has its connections"));
+    const double after = number_after(end.output, "heard after ");
+    CHECK(after >= 0);
+    CHECK(after <= 20);
+  }
+}
+
 TEST_CASE("watch: shrink does not wait another grace period for a stopped rank that others have given up") {
   constexpr double grace = 4;
   for (const auto& job :

@@ -278,6 +278,28 @@ tutti::task<> falls_silent(tutti::communicator world) {
               now_s() - last, heard.c_str());
 }
 
+// Rank 1 dies, while a process that it has forked lives as long as rank 0 and has its connections.
+tutti::task<> dies_after_fork(tutti::communicator world) {
+  double word = static_cast<double>(::getpid());
+  if (world.rank() == 0) co_await world.send(word, 1);
+  if (world.rank() == 1) {
+    co_await world.recv(word, 0);
+    if (::fork() == 0) {
+      while (::kill(static_cast<pid_t>(word), 0) == 0) ::usleep(10'000);
+      ::_exit(0);
+    }
+    ::kill(::getpid(), SIGKILL);
+  }
+  const double from = now_s();
+  std::string heard;
+  try {
+    co_await world.recv(word, 1);
+  } catch (const tutti::error& e) {
+    heard = std::string(e.code() == tutti::errc::peer_failed ? "peer_failed" : "other") + ": " + e.what();
+  }
+  std::printf("heard after %.3f %s\n", now_s() - from, heard.c_str());
+}
+
 // "COLLECTIVE.ALGORITHM". Rank 1 gets the last frame.
 tutti::task<> call(tutti::communicator world, std::string what, bool* over) {
   const std::string name = what.substr(what.find('.') + 1);
@@ -375,6 +397,7 @@ int main(int argc, char** argv) {
   if (name == "loses_its_store") drill = loses_its_store;
   if (name == "crawls") drill = crawls;
   if (name == "falls_silent") drill = falls_silent;
+  if (name == "dies_after_fork") drill = dies_after_fork;
   if (drill == nullptr) return 2;
   return tutti::run(drill);
 }
