@@ -89,7 +89,9 @@ bool parks_or_wakes(std::uint64_t number) {
     case SYS_sched_yield:
     case SYS_read:   // of eventfds and timers
     case SYS_write:  // of doorbells
+#ifdef SYS_epoll_wait  // not on ARM
     case SYS_epoll_wait:
+#endif
     case SYS_epoll_pwait:
     case SYS_epoll_pwait2:
     case SYS_epoll_ctl:
