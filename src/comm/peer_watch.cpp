@@ -75,16 +75,21 @@ void peer_watch::check_all() {
   std::fill(waited_for_.begin(), waited_for_.end(), p2p::waits::not_at_all);
   ranks_.mark_waited_for(waited_for_);
   const int size = info_.size;
+  int in_turn = -1;  // of those of whom any may bring the awaited message: the next one of this host
   for (int peer = 0; peer < size; ++peer) {
     if (peer == info_.rank) continue;
     const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
     if (waits == p2p::waits::not_at_all || ranks_.has_gone(peer)) {
       if (peers_.find(static_cast<std::size_t>(peer)) != nullptr) forget(peer);
-    } else {
+    } else if (waits == p2p::waits::for_it || ranks_.made_link(peer) != nullptr) {
       how.loop = waits == p2p::waits::for_it;
       check(peer, how);
+      const bool sooner = in_turn < 0 || (in_turn <= last_in_turn_ && peer > last_in_turn_);
+      if (!how.loop && sooner && same_numbering(peer)) in_turn = peer;
     }
   }
+  if (in_turn >= 0 && !has_ended(in_turn, base::state_of_process(info_.record(in_turn).pid)))
+    last_in_turn_ = in_turn;
 }
 
 void peer_watch::forget(int peer) {
@@ -125,8 +130,7 @@ void peer_watch::check(int peer, const transport::health_check& how) {
                                 seconds(how.now - s.since)));
     return;
   }
-  if (std::exchange(s.ended, process == process_state::gone) && s.ended)  // its last messages have come since
-    return give_up(peer, "its process has ended; one that it has forked still has its connections");
+  if (has_ended(peer, process)) return;
   // A handler of the program may compute while the loop sleeps.
   const bool runs_resting = v.is == condition::resting && process == process_state::runs;
   const bool not_turning = v.is == condition::not_turning || (runs_resting && s.ran_resting);
@@ -144,6 +148,14 @@ void peer_watch::check(int peer, const transport::health_check& how) {
   } else {
     trust(peer, how.now);
   }
+}
+
+bool peer_watch::has_ended(int peer, base::process_state process) {
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  const bool before = std::exchange(s.ended, process == base::process_state::gone);
+  if (before && s.ended)  // its last messages have come since
+    give_up(peer, "its process has ended; one that it has forked still has its connections");
+  return s.ended;
 }
 
 bool peer_watch::same_numbering(int peer) const noexcept {

@@ -12,6 +12,7 @@
 // told apart, only the timeouts of operations apply.
 #pragma once
 
+#include "base/process_state.hpp"
 #include "base/sparse_array.hpp"
 #include "core/loop.hpp"
 #include "core/world_info.hpp"
@@ -73,6 +74,8 @@ class peer_watch final : public core::source {
   void suspect(int peer, doubt what, core::time_point since, core::time_point now);
   void trust(int peer, core::time_point now);
   void give_up(int peer, const std::string& why);
+  // Gives the peer up the second time.
+  bool has_ended(int peer, base::process_state process);
   bool same_numbering(int peer) const noexcept;
 
   core::loop& loop_;
@@ -80,6 +83,7 @@ class peer_watch final : public core::source {
   watched& ranks_;
   const core::duration period_;
   core::duration next_{};  // until the next check
+  int last_in_turn_ = -1;
   core::timer timer_;
   std::vector<p2p::waits> waited_for_;
   base::sparse_array<state> peers_;

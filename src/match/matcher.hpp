@@ -140,6 +140,11 @@ class matcher {
   template <class F>
   void visit_unexpected(std::uint32_t context, F f) const;
 
+  // Whether a receive of the context is posted for any source.
+  bool expects_any(std::uint32_t context) const noexcept {
+    const context_queues* const c = peek(context);
+    return c != nullptr && !c->from_any.empty();
+  }
   // Calls f(const posted_receive&) for each receive of the context that names a source; f changes nothing
   // here. O(size + receives).
   template <class F>

@@ -206,11 +206,9 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
       if (owner.has_member(p)) mark(p, waits::for_any);
   };
   contexts_.for_each([&](std::uint32_t context, const context_owner& owner) {
-    bool any_seen = false;
-    matcher_.visit_posted(context, [&](const match::posted_receive& r) {
-      if (r.wanted.source < 0 && std::exchange(any_seen, true)) return;
-      mark_source(r.wanted.source, owner);
-    });
+    matcher_.visit_posted(context,
+                          [&](const match::posted_receive& r) { mark(r.wanted.source, waits::for_it); });
+    if (matcher_.expects_any(context)) mark_source(any_source, owner);
   });
   probes_.for_each([&](const probe& p) {
     const context_owner* const owner = contexts_.owner_of(p.wanted.context);

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 using tutti::launch::testing::count_of;
@@ -158,7 +159,10 @@ TEST_CASE("watch: a rank that stays stopped counts as dead after the grace perio
 }
 
 TEST_CASE("watch: a rank that dies is noticed, although a process that it has forked has its connections") {
-  for (const auto& job : over_each_transport(2, "dies_after_fork", {}, {"--on-failure", "continue"})) {
+  auto jobs = over_each_transport(2, "dies_after_fork", {}, {"--on-failure", "continue"});
+  for (auto& of_any : over_each_transport(3, "dies_after_fork", {}, {"--on-failure", "continue"}))
+    jobs.push_back(std::move(of_any));
+  for (const auto& job : jobs) {
     const ending end = job->finish();
     CAPTURE(end.output);
     CAPTURE(end.error);

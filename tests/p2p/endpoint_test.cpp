@@ -210,6 +210,22 @@ TEST_CASE("endpoint: before it leaves, a rank sends a frame to the ranks that it
   CHECK(ranks.nothing_left());
 }
 
+TEST_CASE("endpoint: a receive from any source waits for any member, and one that names a rank for it") {
+  pair_of_ranks ranks;
+  std::vector<p2p::waits> waited(2);
+  {
+    a_receive any(ranks.sides[1], any_source, any_tag, 10);
+    ranks.sides[1].endpoint.mark_waited_for(waited);
+    CHECK(waited[0] == p2p::waits::for_any);
+    a_receive named(ranks.sides[1], 0, 3, 10);
+    ranks.sides[1].endpoint.mark_waited_for(waited);
+    CHECK(waited[0] == p2p::waits::for_it);
+  }
+  waited[0] = p2p::waits::not_at_all;
+  ranks.sides[1].endpoint.mark_waited_for(waited);
+  CHECK(waited[0] == p2p::waits::not_at_all);
+}
+
 TEST_CASE("endpoint: a receive from any source, early or late, ends when all ranks have left") {
   pair_of_ranks ranks;
   a_receive before(ranks.sides[1], any_source, any_tag, 10);

@@ -279,9 +279,14 @@ tutti::task<> falls_silent(tutti::communicator world) {
 }
 
 // Rank 1 dies, while a process that it has forked lives as long as rank 0 and has its connections.
+// Rank 0 waits for it, and with more ranks for any.
 tutti::task<> dies_after_fork(tutti::communicator world) {
   double word = static_cast<double>(::getpid());
   if (world.rank() == 0) co_await world.send(word, 1);
+  if (world.rank() > 1) {
+    co_await tutti::as_result(world.recv(word, 0));  // until rank 0 leaves
+    co_return;
+  }
   if (world.rank() == 1) {
     co_await world.recv(word, 0);
     if (::fork() == 0) {
@@ -293,7 +298,7 @@ tutti::task<> dies_after_fork(tutti::communicator world) {
   const double from = now_s();
   std::string heard;
   try {
-    co_await world.recv(word, 1);
+    co_await world.recv(word, world.size() == 2 ? 1 : tutti::any_source);
   } catch (const tutti::error& e) {
     heard = std::string(e.code() == tutti::errc::peer_failed ? "peer_failed" : "other") + ": " + e.what();
   }
