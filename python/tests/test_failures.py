@@ -3,11 +3,14 @@
 
 import datetime
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import util
 
 import pytest
 import torch
@@ -628,6 +631,31 @@ dist.barrier()
 def test_a_daemon_thread_that_receives_is_silent_at_the_end(tmp_path):
     for code, said in ends_of_two(receives_in_a_thread, tmp_path):
         assert code == 0 and "Traceback" not in said, said
+
+
+def communicates_in_a_thread(rank, size, folder, in_pool):
+    """The thread of rank 0 waits when the function returns, that of rank 1 begins afterwards."""
+    returned = threading.Event()
+    util.Finalize(None, returned.set, exitpriority=1)  # after tutti's; since Python 3.13 also after the threads
+
+    def reduce():
+        if rank == 1:
+            returned.wait(1)
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        pathlib.Path(folder, str(rank)).write_text(str(x.item()))
+
+    if in_pool:
+        ThreadPoolExecutor(1).submit(reduce)
+    else:
+        threading.Thread(target=reduce).start()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("in_pool", [False, True])
+def test_threads_may_communicate_when_the_function_of_a_process_has_returned(in_pool, method, tmp_path):
+    run(2, communicates_in_a_thread, str(tmp_path), in_pool, method=method, timeout=40)
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["2.0", "2.0"]
 
 
 def destroys(rank, size, store):

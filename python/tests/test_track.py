@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing import util
 
 import pytest
 import torch
@@ -238,6 +239,9 @@ def open_in_a_group(rank, size, directory):
         loss = torch.tensor([float(rank)])
         torch.distributed.all_reduce(loss)
         log.scalar("loss", loss, step)
+    returned = threading.Event()
+    util.Finalize(None, returned.set, exitpriority=1)  # after tutti's; since Python 3.13 also after the threads
+    threading.Thread(target=lambda: (returned.wait(1), log.scalar("late", 1, 0))).start()
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -247,6 +251,7 @@ def test_ranks_of_a_group_that_end_without_a_finish(tmp_path, method):
         log.scalar("loss", 1, 0)
     for rank in range(2):
         assert curve(tmp_path / "run-7", f"rank-{rank}", "loss") == [(step, 1) for step in range(100)]
+        assert curve(tmp_path / "run-7", f"rank-{rank}", "late") == [(0, 1)]
         assert state_of(tmp_path / "run-7", f"rank-{rank}") == "closed"
     assert curve(tmp_path / "run-7", "label-parent", "loss") == [(0, 1)]
 

@@ -14,6 +14,7 @@ import importlib
 import os
 import pathlib
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,32 +48,57 @@ def _load() -> Any:
 
 def _create(options, backend_options=None, name="tutti"):
     native = _load()
-    _at_end()
+    _at_end(_shut_down)
     return native.create(options, name)
 
 
-_used_in = None  # process that has made a group
+_ends = []
+_ends_of = None  # the process that calls these at its end
 
 
-def _at_end():
-    """At any end of Python, completes all sends and tells the other ranks that this one leaves."""
-    global _used_in
-    if _used_in == os.getpid():
-        return
-    _used_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
-    from multiprocessing import util
+def _at_end(shut_down):
+    """Calls shut_down() at any end of Python, once the program's threads have ended. A second call has no effect."""
+    global _ends_of
+    if _ends_of != os.getpid():  # a child that multiprocessing forks has lost what its parent registered
+        _ends_of = os.getpid()
+        _ends.clear()
+        from multiprocessing import util
 
-    # Processes of multiprocessing run no atexit handlers. Others run both, and the second has no effect.
-    util.Finalize(None, _shut_down, exitpriority=10)
+        # Processes of multiprocessing may run no atexit handlers. Others run both, and the second has no effect.
+        util.Finalize(None, _end_after_threads, exitpriority=10)
+    if shut_down not in _ends:
+        _ends.append(shut_down)
+
+
+def _end_after_threads():
+    """Before Python 3.13 a process of multiprocessing calls this while the program's threads may still communicate."""
+    if not threading.main_thread().is_alive():  # Python has waited for them
+        return _end()
+
+    def end():
+        here = (threading.current_thread(), threading.main_thread())
+        while others := [t for t in threading.enumerate() if t.is_alive() and not t.daemon and t not in here]:
+            others[0].join()
+        _end()
+
+    threading.Thread(target=end, daemon=False).start()
+
+
+def _end():
+    if _ends_of == os.getpid():
+        for shut_down in _ends:
+            shut_down()
+
+
+atexit.register(_end)  # at `import torch`, so that it runs after the program's handlers
 
 
 def _shut_down():
-    if _used_in != os.getpid():
-        return
-    import torch.distributed as dist
-
+    """Completes all sends and tells the other ranks that this one leaves."""
     native = _load()
     native.cancel_receives()
+    import torch.distributed as dist
+
     if dist.is_initialized():
         try:
             dist.destroy_process_group()
@@ -174,7 +200,6 @@ def _register():
 
     if "TUTTI" not in dist.Backend._plugins:
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
-        atexit.register(_shut_down)  # at `import torch`, so that it runs after the program's handlers
 
 
 def _autoload():

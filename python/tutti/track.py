@@ -16,11 +16,10 @@ interpreter's lock.
 
 from __future__ import annotations
 
-import atexit
 import os
 from typing import Any, Literal, Mapping, NamedTuple, SupportsFloat, SupportsIndex
 
-from . import _load
+from . import _at_end, _load
 
 __all__ = ["Log", "Totals", "open"]
 
@@ -89,7 +88,7 @@ def open(
         open_timeout,
         finish_timeout,
     )
-    _at_end()
+    _at_end(_shut_down)
     return Log(opened)
 
 
@@ -204,21 +203,6 @@ def _plain(value: Any) -> bool | int | float | str:
     return str(value)
 
 
-_registered_in = None
-
-
-def _at_end() -> None:
-    """Logs that are open are closed however Python ends."""
-    global _registered_in
-    if _registered_in == os.getpid():
-        return
-    _registered_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
-    from multiprocessing import util
-
-    # A process of multiprocessing runs no atexit handlers; others run both, the second to no effect.
-    util.Finalize(None, _shut_down, exitpriority=5)
-    atexit.register(_shut_down)
-
-
 def _shut_down() -> None:
+    """Logs that are open are closed however Python ends."""
     _load().track_shut_down(10.0)
