@@ -177,10 +177,11 @@ def test_a_block_that_raises_is_no_finish(tmp_path):
 
 ends = """
 import sys, tutti.track
+print("before")
 log = tutti.track.open("run-7", label="a", directory=sys.argv[1])
 for i in range(1000):
     log.scalar("loss", i, i)
-print("said", flush=True)
+print("said")
 """
 
 
@@ -188,8 +189,9 @@ print("said", flush=True)
                                        ("import atexit; atexit.register(log.finish)", 0)])
 def test_a_program_that_ends_without_a_finish(tmp_path, how, code):
     begin = time.monotonic()
-    ended = python(ends + how, tmp_path)
-    assert ended.returncode == code and "said" in ended.stdout, ended
+    ended = python(ends + how, tmp_path, PYTHONUNBUFFERED="")
+    assert ended.returncode == code and ended.stdout == "before\nsaid\n", ended
+    assert (tmp_path / "run-7" / "console" / "label-a.out").read_text() == "said\n"
     assert time.monotonic() - begin < 60
     assert curve(tmp_path / "run-7", "label-a", "loss") == [(i, i) for i in range(1000)]
     assert state_of(tmp_path / "run-7", "label-a") == ("finished" if "finish" in how else "closed")

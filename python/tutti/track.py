@@ -17,6 +17,7 @@ interpreter's lock.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Literal, Mapping, NamedTuple, SupportsFloat, SupportsIndex
 
 from . import _at_end, _load
@@ -74,6 +75,7 @@ def open(
         rank = os.environ.get("RANK", "")
         label = f"rank_{rank}" if rank else ""
     native = _load()
+    _flush()
     opened = native.track_open(
         id,
         label,
@@ -171,6 +173,7 @@ class Log:
         processes do. Other Python threads run while it waits; Ctrl-C ends the wait.
         Errors: none for what the disk does, which Totals counts.
         """
+        _flush()
         return Totals(*self._native.finish())
 
     def close(self) -> None:
@@ -178,7 +181,11 @@ class Log:
 
         Completes: when what is queued is written, or after two seconds.
         """
+        _flush()
         self._native.close()
+
+    def __del__(self) -> None:
+        _flush()  # closed by its destructor
 
     def __enter__(self) -> Log:
         return self
@@ -188,6 +195,15 @@ class Log:
             self.finish()
         else:
             self.close()
+
+
+def _flush() -> None:
+    """Writes what Python has buffered: a log has the console from its open to its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # there is none, it is closed, or its reader has gone
+            pass
 
 
 def _plain(value: Any) -> bool | int | float | str:
@@ -205,4 +221,5 @@ def _plain(value: Any) -> bool | int | float | str:
 
 def _shut_down() -> None:
     """Logs that are open are closed however Python ends."""
+    _flush()
     _load().track_shut_down(10.0)
