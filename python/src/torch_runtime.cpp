@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <tutti/explain.hpp>
 #include <utility>
 
@@ -136,6 +137,7 @@ void torch_runtime::run_callbacks() {
       return;
     }
     ++idle_;
+    now_idle_.notify_all();
     const auto has_work = [this] { return many_ended_ || !with_callbacks_.empty() || ending_; };
     if (delayed_.empty()) {
       wanted_.wait(hold, [&] { return has_work() || !delayed_.empty(); });
@@ -175,9 +177,16 @@ void torch_runtime::shut_down(time_point deadline) {
   driver_.run_until([this] { return driver_.has_left_all(); }, deadline);
   std::vector<std::thread> ending;
   {
-    const std::scoped_lock hold(mutex_);
+    std::unique_lock hold(mutex_);
+    const auto are_over = [this] {
+      return with_callbacks_.empty() && delayed_.empty() && idle_ == std::ssize(threads_);
+    };
+    while (!now_idle_.wait_for(hold, std::chrono::milliseconds(100), are_over)) {
+      hold.unlock();
+      handle_signals();
+      hold.lock();
+    }
     ending_ = true;
-    delayed_.clear();
     ending.swap(threads_);
     for (std::thread& t : ended_threads_) ending.push_back(std::move(t));
     ended_threads_.clear();

@@ -76,9 +76,10 @@ class torch_runtime {
   // `left`: another rank has ended in order. This one may do so, too, so it has a second to begin.
   void stay_if_ending(bool left) const noexcept;
 
-  // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
-  // object has no threads, and operations progress only while a thread waits for them. Called when Python
-  // ends.
+  // Called when Python ends. Returns when all operations have ended and all worlds have been left, or at the deadline,
+  // and no callback runs: these are the program's, and the timeouts of operations bound their waits. Then this object has
+  // no threads, and operations progress only while a thread waits for them. The main thread runs Python's handlers of
+  // signals meanwhile, and throws what they raise.
   void shut_down(time_point deadline);
 
  private:
@@ -102,6 +103,7 @@ class torch_runtime {
   std::vector<std::vector<at::Tensor>> unused_;  // the devices have finished with these
   std::atomic<bool> any_unused_{false};
   int idle_ = 0;  // threads that wait
+  std::condition_variable now_idle_;
   std::vector<std::thread> threads_;
   std::vector<std::thread> ended_threads_;  // to be joined
 };

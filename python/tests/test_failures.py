@@ -658,6 +658,37 @@ def test_threads_may_communicate_when_the_function_of_a_process_has_returned(in_
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["2.0", "2.0"]
 
 
+a_callback_waits = """
+import sys, threading, torch, torch.distributed as dist
+rank, store = int(sys.argv[1]), dist.FileStore(sys.argv[2], 2)
+dist.init_process_group("tutti", store=store, rank=rank, world_size=2)
+later, is_known, has_begun = [], threading.Event(), threading.Event()
+def wait_for_later(first):
+    has_begun.set()
+    is_known.wait()
+    later[0].wait()
+    print("the callback has seen", later[0].value()[0].item(), file=sys.stderr)
+if rank == 1:
+    store.get("called")
+works = [dist.all_reduce(torch.ones(1), async_op=True)]
+if rank == 0:
+    works[0].get_future().then(wait_for_later)
+    store.set("called", "")
+    has_begun.wait()  # in a thread of the backend
+works.append(dist.all_reduce(torch.ones(1), async_op=True))
+later.append(works[1].get_future())
+for w in works:
+    w.wait()
+is_known.set()
+dist.destroy_process_group()
+"""
+
+
+def test_a_callback_that_waits_for_a_later_work_ends_before_python(tmp_path):
+    (code, said), (other, _) = ends_of_two(a_callback_waits, tmp_path)
+    assert code == other == 0 and "the callback has seen 2.0" in said, said
+
+
 def destroys(rank, size, store):
     dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size)
     dist.all_reduce(torch.ones(2))
