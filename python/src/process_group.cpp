@@ -341,6 +341,7 @@ process_group::survivors process_group::agree_on_survivors(const std::function<s
   }
   if (first) found.offer = offer();
   run(nullptr, [&] { return share(&go_on->world, &found.offer); });
+  hooks_->told = true;  // the caller goes on after the failure
   return found;
 }
 

@@ -113,6 +113,24 @@ def test_survivors_go_on(victim, tmp_path):
     run(3, goes_on, str(tmp_path), victim, join=False, expected=[-9 if r == victim else 0 for r in range(3)])
 
 
+def goes_on_after_a_difference(rank, size):
+    """Rank 1 does not wait for its work, and nobody has been told that the calls of the second group differ."""
+    second, third = (dist.new_group([0, 1]) for _ in range(2))
+    broadcast_from_itself(rank, size, second)
+    work = dist.all_reduce(torch.ones(4 + rank), async_op=True)
+    if rank == 0:
+        raises(RuntimeError, "all_reduce", work.wait)
+    dist.barrier(group=third)
+    tutti.shrink()
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == 2
+
+
+def test_ranks_go_on_after_a_difference():
+    run(2, goes_on_after_a_difference)
+
+
 def part_goes_on(rank, size):
     group = dist.new_group([1, 2, 3])
     if rank == 2:

@@ -97,14 +97,21 @@ def _shut_down():
     """Completes all sends and tells the other ranks that this one leaves."""
     native = _load()
     native.cancel_receives()
+    _destroy_groups()
+    native.shut_down(5.0)
+
+
+def _destroy_groups():
+    """Destroys all groups, and prints what they raise. Each raises once that its ranks differed in their last calls."""
     import torch.distributed as dist
 
-    if dist.is_initialized():
+    for _ in range(len(dist.distributed_c10d._world.pg_map) + 1):
+        if not dist.is_initialized():
+            return
         try:
             dist.destroy_process_group()
-        except Exception as failure:  # the program ends, and no caller is left
+        except Exception as failure:
             print(failure, file=sys.stderr)
-    native.shut_down(5.0)
 
 
 def _average(group, bucket):
@@ -154,8 +161,9 @@ def shrink(group: "dist.ProcessGroup | None" = None) -> "dist.ProcessGroup":
     their order. Without `group`, or with the default group, all groups are destroyed and the default group is
     made anew: ranks are counted from 0 again, and it has a store of its own, because the old one may have died
     with its process. Another group is made beside the old one, and the default group's store must live.
-    Raises what names a rank that lives but did not call within the group's timeout. The old group's works have
-    ended. Tensors and modules stay; their wrappers, such as DistributedDataParallel, are to be made again."""
+    Raises what names a rank that lives but did not call within the group's timeout. What the old groups raise at
+    their end is printed. The old group's works have ended. Tensors and modules stay; their wrappers, such as
+    DistributedDataParallel, are to be made again."""
     import torch.distributed as dist
 
     failed = dist.group.WORLD if group is None else group
@@ -188,7 +196,7 @@ def shrink(group: "dist.ProcessGroup | None" = None) -> "dist.ProcessGroup":
         host, port = place.split()
         store.append(dist.TCPStore(host, int(port), timeout=timeout))
     del backend, failed, group
-    dist.destroy_process_group()
+    _destroy_groups()
     dist.init_process_group(
         named, store=store[0], rank=rank, world_size=len(ranks), timeout=timeout, device_id=device
     )
