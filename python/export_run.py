@@ -35,8 +35,16 @@ class ExportError(Exception):
     """An error, with its cure."""
 
 
+def has(directory, file):
+    """Whether the run has this file. Its lines and links may name files outside of it, which are not exported."""
+    place = os.path.realpath(directory)
+    return file.is_file() and os.path.commonpath([place, os.path.realpath(file)]) == place
+
+
 def json_of(path):
-    """Reads the object in a file. Returns an empty one if the file is missing or damaged."""
+    """Reads the object in a file. Returns an empty one if the file is missing, not the run's own, or damaged."""
+    if not has(path.parent, path):
+        return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
@@ -57,7 +65,7 @@ class Label:
         self.texts, self.hyperparameters, self.artifacts = [], {}, []
         self.unreadable = 0
         lines = directory / f"{stem}.jsonl"
-        if not lines.exists():
+        if not has(directory, lines):
             return
         with open(lines, encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -80,18 +88,20 @@ class Label:
         elif kind == "hyperparameters":
             self.hyperparameters.update(line["values"])
         elif kind == "artifact":
+            if not Path(name).name or Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ValueError(name)
             self.artifacts.append((name, self.directory / line["file"]))
 
     def artifact_files(self):
         """Name and file of each existing artifact. The second of a name is called name-2."""
         for name, file in self.artifacts:
-            if file.is_file():
+            if has(self.directory, file):
                 yield Path(name).with_name(file.name).as_posix(), file
 
     def console(self, stream):
         """The lines of "out" or "err", some at a time."""
         path = self.directory / "console" / f"{self.stem}.{stream}"
-        if not path.exists():
+        if not has(self.directory, path):
             return
         with open(path, encoding="utf-8", errors="replace") as file:
             some = []
@@ -163,7 +173,7 @@ def wandb_rows(wandb, label):
             rows.setdefault((step, "global_step"), {"global_step": step})[name] = histogram
     for name, steps in label.images.items():
         for step, file in steps.items():
-            if file.is_file():
+            if has(label.directory, file):
                 rows.setdefault((step, "global_step"), {"global_step": step})[name] = wandb.Image(str(file))
     return [rows[key] for key in sorted(rows)]
 
@@ -235,7 +245,7 @@ def clearml_label(logger, task, label):
                                     xlabels=[f"{edge:.4g}" for edge in edges[1:]])
     for name, steps in label.images.items():
         for step, file in sorted(steps.items()):
-            if file.is_file():
+            if has(label.directory, file):
                 logger.report_image(title=name, series=label.name, iteration=step, local_path=str(file))
     for name, step, text in label.texts:
         logger.report_text(f"[{label.name}] {name}, step {step}: {text}", print_console=False)

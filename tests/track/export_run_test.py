@@ -154,6 +154,29 @@ def check_titles(export):
     assert title("x" * 200 + "1") != title("x" * 200 + "2") and len(title("x" * 200)) <= 128
 
 
+def check_outside(export, scratch):
+    """A run that names files outside of it keeps only its own."""
+    run = scratch / "run"
+    (run / "console").mkdir(parents=True)
+    for file in (scratch / "secret", run / "own"):
+        file.write_text('{"kind": "text", "value": "a word"}\n')
+    for link in ("linked", "rank-1.jsonl", "run.json", "console/rank-0.out"):
+        (run / link).symlink_to(scratch / "secret")
+    for rank in range(2):
+        (run / f"rank-{rank}.json").write_text("{}")
+    named = {"file": "own", "absolute": str(scratch / "secret"), "above": "../secret", "link": "linked", "../x": "own"}
+    (run / "rank-0.jsonl").write_text("".join(
+        json.dumps({"kind": kind, "name": name, "file": file}) + "\n"
+        for kind in ("artifact", "image") for name, file in named.items()))
+    of_module = runpy.run_path(str(export))
+    read = of_module["Run"](run)
+    first, second = read.labels
+    assert [file for _, file in first.artifact_files()] == [run / "own"], list(first.artifact_files())
+    images = {name for name, steps in first.images.items() if of_module["has"](run, steps[0])}
+    assert images == {"file", "../x"}, images
+    assert not list(first.console("out")) and not second.texts and not read.facts
+
+
 def start_three_times(tutti_run, drill, directory):
     """Four ranks that are all killed at step 50, two that go on at step 30, and a process outside."""
     job = subprocess.Popen([tutti_run, "-n", "4", drill, directory, "first", "1"], stdout=subprocess.PIPE, text=True)
@@ -172,10 +195,11 @@ def main():
     export, tutti_run, track_run, track_drill = sys.argv[1:]
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        for folder in ("none", "home", "wandb", "clearml"):
+        for folder in ("none", "outside", "home", "wandb", "clearml"):
             (scratch / folder).mkdir()
         check_errors(export, scratch / "none")
         check_titles(export)
+        check_outside(export, scratch / "outside")
         python = os.environ.get("TUTTI_EXPORT_PYTHON", "python3")
         # Nothing of the caller's account, caches or settings.
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "CLEARML_", "TRAINS_"))}
@@ -184,7 +208,7 @@ def main():
         if subprocess.run([python, "-c", f"import {NEEDS}"], env=environment, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL).returncode != 0:
             print("SKIPPED: no wandb and clearml: pip install wandb clearml, or TUTTI_EXPORT_PYTHON=a python3 "
-                  "that has both\ncases: 2 passed, 0 failed, 4 skipped")
+                  "that has both\ncases: 3 passed, 0 failed, 4 skipped")
             return 77
         call([tutti_run, "-n", 3, track_run, scratch / "runs"])
         run, = (entry for entry in (scratch / "runs").iterdir() if entry.name[0] != ".")
@@ -202,7 +226,7 @@ def main():
             assert len(said_by(run, label)[0]["loss"]) == steps, label
         check_wandb(python, export, run, scratch / "wandb_again", environment, console_of, None)
         check_clearml(python, export, run, scratch / "clearml_again", environment, console_of, None)
-    print("cases: 6 passed, 0 failed, 0 skipped")
+    print("cases: 7 passed, 0 failed, 0 skipped")
     return 0
 
 
