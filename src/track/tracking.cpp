@@ -448,15 +448,21 @@ task<log> open_by(extend::identity who, communicator c, extend::loop_executor ex
   const std::string directory = o.directory;
   auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
   record_writer::start(writer);
+  // Unless the log owns it in the end: this may also be cancelled.
+  struct closes_writer {
+    std::shared_ptr<record_writer> writer;
+    ~closes_writer() {
+      if (writer) writer->close("closed", steady_clock::now());
+    }
+  } opening{writer};
   const auto deadline = extend::after(steady_clock::now(), timeout);
   const bool is_open = co_await writer->wait_until(&record_writer::opened, executor, deadline);
-  if (!is_open) {
-    writer->close("closed", steady_clock::now());
+  if (!is_open)
     throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +
                                      std::to_string(timeout.count()) + " ms: the disk does not answer");
-  }
   writer->rethrow_failure();
-  co_return log(std::make_shared<impl::owner>(std::move(writer), std::move(c), executor, samples_only));
+  co_return log(
+      std::make_shared<impl::owner>(std::move(opening.writer), std::move(c), executor, samples_only));
 }
 
 }  // namespace

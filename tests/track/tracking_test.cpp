@@ -394,6 +394,35 @@ TEST_CASE("tracking: an unusable directory is an error of open, with its path") 
         errc::invalid_argument);
 }
 
+TEST_CASE("tracking: an open that is cancelled leaves its label to the next") {
+  const scratch_directory scratch;
+  track::options o = options_in(scratch);
+  run_local(1, [&](communicator world) -> task<> {
+    o.id = "a_run";
+    bool is_cancelled = false;
+    for (int attempt = 0; attempt < 100 && !is_cancelled; ++attempt) {  // the writer may be faster
+      try {
+        co_await with_timeout(track::open(world, o), std::chrono::milliseconds(0));
+      } catch (const error& e) {
+        is_cancelled = e.code() == errc::timed_out;
+      }
+    }
+    TUTTI_EXPECT(is_cancelled);
+    track::log log;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!log && std::chrono::steady_clock::now() < end) {
+      try {
+        log = co_await track::open(world, o);
+      } catch (const error&) {  // the first writer has not ended
+      }
+      co_await sleep_for(std::chrono::milliseconds(1));
+    }
+    TUTTI_EXPECT(bool(log));
+    const track::totals t = co_await log.finish();
+    TUTTI_EXPECT(t.complete);
+  });
+}
+
 TEST_CASE("tracking: the load of this process is a series of every rank") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
