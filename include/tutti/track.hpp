@@ -70,7 +70,8 @@ struct options {
   bool console = true;
   // Interval of samples of processor, memory, GPU (NVIDIA's) and messages: 5 s if not set. 0: no samples.
   std::chrono::milliseconds system_metrics;
-  // Interval at which the rank's status file is renewed: 2 s if not set.
+  // Interval at which the rank's status file is renewed: 2 s if not set. 0: never, so a reader on another host cannot
+  // tell that the rank is alive.
   std::chrono::milliseconds heartbeat;
   // Limit of open(): 10 s if not set.
   std::chrono::milliseconds open_timeout;

@@ -63,7 +63,8 @@ def open(
         not redirect descriptors 1 and 2; of several logs of one process, the first one has them.
     buffer_bytes: memory for records that are not written yet. The oldest are dropped when it is full.
     system_metrics, heartbeat, open_timeout, finish_timeout: seconds. system_metrics=0 takes no samples of
-        processor, memory and GPU.
+        processor, memory and GPU. heartbeat=0 does not renew the label's status file, so a reader on another host
+        cannot tell that the process is alive.
 
     Completes: when the label's files exist. Other Python threads run while it waits.
     Errors: ValueError (an invalid word, a run that is missing or exists against `resume`, a label that another

@@ -167,7 +167,8 @@ class record_writer {
       const time_point now = steady_clock::now();
       if (now >= next_heartbeat) {
         put_status("running");
-        next_heartbeat = extend::after(now, options_.heartbeat);
+        next_heartbeat =
+            options_.heartbeat.count() > 0 ? extend::after(now, options_.heartbeat) : time_point::max();
       }
       if (now >= next_sample) {
         sample_now();

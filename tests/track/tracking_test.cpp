@@ -423,6 +423,27 @@ TEST_CASE("tracking: an open that is cancelled leaves its label to the next") {
   });
 }
 
+TEST_CASE("tracking: without a heartbeat the status is that of the open until the end") {
+  const scratch_directory scratch;
+  track::options o = options_in(scratch);
+  run_local(1, [&](communicator world) -> task<> {
+    o.heartbeat = std::chrono::milliseconds(0);
+    const track::log log = co_await track::open(world, o);
+    double first = 0;
+    for (std::uint64_t n = 1; n <= 3; ++n) {
+      log.scalar("loss", 0, 1);
+      while (log.so_far().written < n) co_await sleep_for(std::chrono::milliseconds(1));
+      const auto status = read_json(log.directory() / "rank-0.json");
+      TUTTI_EXPECT(status["state"] == "running");
+      const auto now = status["heartbeat"].get<double>();
+      if (n == 1) first = now;
+      TUTTI_EXPECT(now == first);
+    }
+    const track::totals t = co_await log.finish();
+    TUTTI_EXPECT(t.complete);
+  });
+}
+
 TEST_CASE("tracking: the load of this process is a series of every rank") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
