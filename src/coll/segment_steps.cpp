@@ -325,7 +325,8 @@ task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte>
 
 task<> end_reading(collective c, std::uint64_t end, bool is_read) {
   collective_segment& b = c.segment();
-  co_await collective_segment::wait(b);
+  auto valid = every_other(c, [&b](int r) { return !b.has_withdrawn(r); });
+  co_await valid;
   b.say_consumed(end);
   if (!is_read) co_return;
   auto readers = every_other(

@@ -132,8 +132,8 @@ task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte>
                                         const blocks* parts);
 
 // Tells that this rank has read the others' memory, up to `end` of the stream. If its own `is_read`, waits until
-// all have consumed what comes before `end`. The loop has its turn before: a rank that ended early failed the
-// communicator before its program had the buffers back, so that is heard now.
+// all have consumed what comes before `end`. Does not return if a rank ended early and its program had the buffers
+// back before they were read: that rank has failed the communicator, which ends this operation.
 task<> end_reading(collective c, std::uint64_t end, bool is_read);
 
 // ---- operations with few bytes ----

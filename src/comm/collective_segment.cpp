@@ -162,6 +162,20 @@ collective_segment::location collective_segment::show(const void* data, std::siz
   return location{found->region, found->offset};
 }
 
+void collective_segment::withdraw() noexcept {
+  if (state_ != condition::usable) return;
+  progress_words& mine = own_progress();
+  mine.withdrawn.store(mine.finished.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // Comes before all that the program then writes, also past the caches.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool collective_segment::has_withdrawn(int rank) const noexcept {
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what was read in place
+  const std::uint64_t first = progress_of(rank).withdrawn.load(std::memory_order_relaxed);
+  return first != 0 && first <= operation_;
+}
+
 void collective_segment::vote(bool yes) noexcept {
   own_slot().vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no),
                         std::memory_order_release);

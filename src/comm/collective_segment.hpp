@@ -59,6 +59,7 @@ class collective_segment final : public core::source {
     std::atomic<std::uint64_t> consumed;  // this rank has finished reading before this position
     std::atomic<std::uint64_t> finished;  // number of operations
     std::atomic<std::uint64_t> mark;
+    std::atomic<std::uint64_t> withdrawn;  // the first operation that this rank left unfinished; 0: none
   };
 
   // `members` are ranks of the world.
@@ -88,11 +89,14 @@ class collective_segment final : public core::source {
   };
 
   // A place in the order of operations, taken on construction. Awaited once; finish() gives the segment to
-  // the next. Destroying an unfinished turn makes the segment unusable: its communicator has failed.
+  // the next. Destroying an unfinished turn withdraws this rank from the segment: its communicator has failed.
   class turn : public resumption, public base::list_hook<segment_turn_tag> {
    public:
     explicit turn(collective_segment& b) noexcept : segment_(b) { b.turns_.push_back(*this); }
-    ~turn() { static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink(); }
+    ~turn() {
+      if (await_ready()) segment_.withdraw();
+      static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink();
+    }
     bool await_ready() const noexcept { return segment_.turns_.front() == this; }
     void await_resume() const noexcept {}
     void finish() noexcept;
@@ -132,6 +136,9 @@ class collective_segment final : public core::source {
   const std::byte* find_memory(int rank, const location& theirs, std::size_t bytes) noexcept {
     return near_.find_memory(members_[static_cast<std::size_t>(rank)], theirs.region, theirs.offset, bytes);
   }
+  // Whether `rank` ended this operation early. Its program has the buffers back, and may have changed what this rank
+  // has just read there.
+  bool has_withdrawn(int rank) const noexcept;
   // Each rank's vote, once per operation, after arriving.
   enum class opinion : std::uint8_t { none, yes, no };
   void vote(bool yes) noexcept;
@@ -255,6 +262,8 @@ class collective_segment final : public core::source {
     word.store(value, std::memory_order_release);
     notify();
   }
+  // Called before the program has the buffers of the operation back.
+  void withdraw() noexcept;
   const p2p::departure* why_in_vain() const noexcept;
   void notify() noexcept;
   void release() noexcept;

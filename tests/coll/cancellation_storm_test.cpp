@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several collectives of every kind are in flight, and some ranks cancel some of them. Their buffers are
 // freed and poisoned at once, and the parent communicator keeps working. TUTTI_TEST_STORM: number of
-// operations; TUTTI_TEST_SEED replays a run.
+// operations; TUTTI_TEST_SEED replays a run. Nor does a rank that reads such a buffer in place succeed with it.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <thread>
+#include <tutti/shared_memory.hpp>
 #include <vector>
 
 using namespace tutti;
@@ -169,7 +173,60 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
   }
 }
 
+// ---- buffers that another rank reads in place ----
+
+// Of two ranks, threads of one process.
+struct signals {
+  std::size_t calls = 0;              // of rank 1's reduction
+  std::atomic<bool> late = false;     // rank 1 reduces the last elements
+  std::atomic<bool> changed = false;  // rank 0 has dropped the collective, and changed its buffers
+};
+
+constexpr std::size_t elements = 500'000;
+constexpr std::uint64_t good = 7, not_yet = 1, changed = 9;
+
+struct larger {
+  signals* rank_1;  // null on rank 0
+  std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const {
+    if (rank_1 != nullptr && ++rank_1->calls == elements - 1000) {
+      rank_1->late = true;
+      const auto until = std::chrono::steady_clock::now() + patience;
+      while (!rank_1->changed && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    }
+    return std::max(a, b);
+  }
+};
+
+// Rank 0 drops the collective when it has its result, while rank 1 reads its memory, and writes there.
+task<> change_what_is_read(communicator world, signals* s) {
+  communicator c = co_await world.duplicate();
+  shared_vector<std::uint64_t> in(2 * elements, good), out(elements, not_yet);
+  request pending = start(c.reduce_scatter(in, out, larger{world.rank() == 1 ? s : nullptr}));
+  if (world.rank() == 0) {
+    while (!pending.done() && (!s->late || out.back() == not_yet)) co_await turns(world, 1);
+    TUTTI_EXPECT(!pending.done());
+    pending = request();
+    std::ranges::fill(in, changed);
+    std::ranges::fill(out, changed);
+    s->changed = true;
+  } else {
+    const failure f = co_await failure_awaiting(&pending);
+    TUTTI_EXPECT(s->changed);
+    TUTTI_EXPECT((f.code == errc::cancelled || f.code == errc::communicator_failed));
+  }
+  c = communicator();
+  co_await world.barrier();
+}
+
 }  // namespace
+
+TEST_CASE("a collective does not succeed with what a rank wrote into its buffers after dropping it") {
+  for (int round = 0; round < 5; ++round) {
+    signals s;
+    CHECK_NOTHROW(run_local(2, over("shm"),
+                            [&s](communicator world) { return change_what_is_read(std::move(world), &s); }));
+  }
+}
 
 TEST_CASE("cancelled collectives release their buffers at once, and the parent keeps working") {
   const std::uint64_t seed = seed_of_this_run();
