@@ -247,7 +247,7 @@ situation situation_of(const comm::communicator_state& c, const detail::call& wh
   s.shared_memory = c.segments() != nullptr && (row.reduces || what.prepared != nullptr || segment_pays(c) ||
                                                 what.wanted == algorithm::shared_memory);
   if (row.reduces && s.shared_memory &&
-      agreed_buffer(what).element_bytes > c.segments()->most_element_bytes())
+      agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
     s.shared_memory = false;
   s.one_segment = s.shared_memory && c.segments()->flat() != nullptr;
   return s;

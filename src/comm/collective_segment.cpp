@@ -25,6 +25,12 @@ constexpr std::size_t ring_for(int ranks) noexcept {
   return bytes;
 }
 
+// A reduction moves an element of each rank at a time at least, each from a multiple of 64 bytes on. They fit in half
+// the ring, so that there is room for them at any position.
+static_assert(collective_segment::most_element_bytes % 64 == 0);
+static_assert(collective_segment::most_ranks * collective_segment::most_element_bytes <=
+              ring_for(collective_segment::most_ranks) / 2);
+
 // Polls of others' words before a wait goes to the loop: about twice the time in which a line comes from
 // another core. Only if each rank has a core.
 constexpr unsigned polls = 48;
@@ -42,10 +48,6 @@ collective_segment::collective_segment(core::loop& loop, transport::neighbours& 
       size_(static_cast<int>(members.size())),
       ring_bytes_(ring_for(size_)),
       others_(members.size()) {}
-
-std::size_t collective_segment::most_element_bytes(int ranks) noexcept {
-  return std::min(std::size_t{32} * 1024, ring_for(ranks) / 2 / static_cast<std::size_t>(ranks));
-}
 
 collective_segment::~collective_segment() { release(); }
 

@@ -35,9 +35,9 @@ class collective_segment final : public core::source {
   static constexpr int most_ranks = 32;
   static constexpr std::size_t slots = 32;         // operations that a rank may be ahead of the slowest
   static constexpr std::size_t slot_payload = 32;  // bytes
-  // The longest element that is reduced on a segment of so many ranks: one of each rank's fits in half the stream,
-  // so that there is room for it at any position.
-  static std::size_t most_element_bytes(int ranks) noexcept;
+  // The longest element that is reduced on a segment, of however many ranks: with two levels, the segments of a
+  // communicator's ranks differ in that.
+  static constexpr std::size_t most_element_bytes = 8 * 1024;
 
   enum class condition { unmade, usable, unusable };
 

@@ -71,13 +71,6 @@ int host_segments::most_flat_ranks() {
                               .value_or(limits::collectives::flat_ranks));
 }
 
-std::size_t host_segments::most_element_bytes() const noexcept {
-  const auto of = [](const level& l) {
-    return collective_segment::most_element_bytes(static_cast<int>(l.ranks.size()));
-  };
-  return across_ == nullptr ? of(near_) : std::min(of(near_), of(*across_));
-}
-
 int host_segments::waits_for(std::uint32_t sequence) const noexcept {
   for (const level* const l : {&near_, static_cast<const level*>(across_.get())})
     if (l != nullptr)

@@ -46,7 +46,6 @@ class host_segments {
   // Whether a collective has been started that uses them. Then their memory is there, or is being made.
   void want() noexcept { wanted_ = true; }
   bool wanted() const noexcept { return wanted_; }
-  std::size_t most_element_bytes() const noexcept;
   // The rank (of the communicator) that collective `sequence` waits for, or -1.
   int waits_for(std::uint32_t sequence) const noexcept;
   void rank_gone(int rank, errc why, const std::string& text) noexcept;

@@ -2,6 +2,7 @@
 // all_reduce: the same bits on every rank and in every run, also of NaNs and infinities; several in flight;
 // elements of users. The suite in coll/conformance compares every algorithm with a serial result.
 #include "coll/algorithms.hpp"
+#include "coll/conformance/worlds.hpp"
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 #include "support/second_loop.hpp"
@@ -198,6 +199,24 @@ task<> long_elements(communicator world) {
   TUTTI_EXPECT(mine[0].values.back() == of_ranks);
 }
 
+// Elements of which a round fills half the stream of a collective segment, and longer ones, at several positions.
+template <std::size_t N>
+task<> long_elements_at(communicator world) {
+  struct bytes {
+    std::array<std::uint8_t, N> values;
+  };
+  const auto larger = [](const bytes& a, const bytes& b) { return a.values < b.values ? b : a; };
+  for (const std::size_t before : {0, 70, 100'000, 262'144}) {
+    std::vector<std::byte> moved(before);
+    co_await world.broadcast(moved, 0);
+    std::vector<bytes> data(20);
+    for (bytes& b : data) b.values.fill(static_cast<std::uint8_t>(world.rank() + 1));
+    co_await world.all_reduce(data, larger);
+    for (const bytes& b : data)
+      TUTTI_EXPECT(std::ranges::count(b.values, world.size()) == std::ssize(b.values));
+  }
+}
+
 // Integers wrap around in two's complement.
 task<> integers_wrap(communicator world) {
   std::int32_t large = std::numeric_limits<std::int32_t>::max();
@@ -226,6 +245,14 @@ TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only a user's reduction accepts") { on_all(opaque_elements); }
 TEST_CASE("all_reduce: elements of megabytes") { on_all(long_elements<600'000>); }
 TEST_CASE("all_reduce: elements of 64 KiB on 16 ranks") { run_local(16, over("shm"), long_elements<16'384>); }
+TEST_CASE("all_reduce: elements of kilobytes on as many ranks as a collective segment can have") {
+  const scoped_variable flat("TUTTI_FLAT_RANKS", "32");
+  for (const int ranks : {17, 31, 32}) {
+    CAPTURE(ranks);
+    CHECK_NOTHROW(run_local(ranks, over("shm"), long_elements_at<8192>));
+    CHECK_NOTHROW(run_local(ranks, over("shm"), long_elements_at<15'400>));
+  }
+}
 TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }
 
 TEST_CASE("all_reduce: the same bits on all ranks, in every run, over every transport") {

@@ -104,7 +104,7 @@ class staged_rounds {
                 std::size_t unit) noexcept
       : c_(c), b_(c.segment()), giver_(giver), others_(c, giver) {
     const std::size_t fits = b_.ring_bytes() / 4 / pieces;
-    divide(longest, std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits)), unit);
+    divide(longest, std::min({std::max(longest / 4, smallest_piece), largest_piece, fits}), unit);
     segment_ = (piece_ + 63) & ~std::size_t{63};
     round_bytes_ = segment_ * pieces;
     ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / round_bytes_, 1, MostAhead);
