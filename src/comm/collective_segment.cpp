@@ -95,15 +95,23 @@ void collective_segment::decide(bool usable) noexcept {
   if (!usable) release();
 }
 
+void collective_segment::leave(bool failed) noexcept {
+  if (own_ == nullptr) return;
+  own_progress().finished.store(all_operations, std::memory_order_release);
+  if (failed) operation_ = all_operations;
+}
+
 bool collective_segment::can_go() const noexcept {
-  if (state_ != condition::usable) return true;
+  if (own_ == nullptr) return true;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
+    // As long as this rank lacks the part of one, the segment is usable nowhere.
+    if (other(r).part == nullptr) return true;
     const progress_words& theirs = progress_of(r);
     const bool finished = theirs.finished.load(std::memory_order_acquire) >= operation_;
-    // A rank that has returned its part has seen that all had finished.
-    if (theirs.mark.load(std::memory_order_acquire) != other(r).mark) return true;
-    if (!finished) return false;
+    // A rank that has returned its part reads nothing any more.
+    const bool returned = theirs.mark.load(std::memory_order_acquire) != other(r).mark;
+    if (!finished && !returned) return false;
   }
   return true;
 }

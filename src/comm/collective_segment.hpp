@@ -214,6 +214,9 @@ class collective_segment final : public core::source {
     return waiting_ != nullptr && sequence == sequence_ ? missing_ : -1;
   }
 
+  // Ends this rank's use: its communicator has been closed. If that had `failed`, others may begin operations that this
+  // rank has not, and they need its part until they leave, too.
+  void leave(bool failed) noexcept;
   // Whether the others have read all that this rank has written. Do not destroy the segment earlier, except
   // after keep_part(), which keeps its memory: readers must not find other contents there.
   bool can_go() const noexcept;
@@ -251,6 +254,8 @@ class collective_segment final : public core::source {
   known_rank& other(int rank) noexcept { return others_[static_cast<std::size_t>(rank)]; }
   const known_rank& other(int rank) const noexcept { return others_[static_cast<std::size_t>(rank)]; }
   std::uint16_t history() const noexcept { return static_cast<std::uint16_t>(history_ >> 48); }
+  // The number of operations that a rank has finished when it has left.
+  static constexpr std::uint64_t all_operations = std::uint64_t{1} << 62;
   // Where the slot of an operation begins in a part.
   static std::size_t slot_offset(std::uint64_t operation) noexcept { return (1 + operation % slots) * apart; }
   slot& own_slot() noexcept { return *reinterpret_cast<slot*>(own_ + slot_offset(operation_)); }

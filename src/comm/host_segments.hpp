@@ -49,6 +49,10 @@ class host_segments {
   // The rank (of the communicator) that collective `sequence` waits for, or -1.
   int waits_for(std::uint32_t sequence) const noexcept;
   void rank_gone(int rank, errc why, const std::string& text) noexcept;
+  void leave(bool failed) noexcept {
+    near_.segment.leave(failed);
+    if (across_ != nullptr) across_->segment.leave(failed);
+  }
   bool can_go() const noexcept {
     return for_all([](const auto& s) { return s.can_go(); });
   }

@@ -50,7 +50,7 @@ world::~world() {
   });
   // Ranks that still read them must not find them gone; the memory goes with this process.
   for (auto& b : retired_)
-    if (!b->can_go()) b->keep_part();
+    if (!b.kept->can_go()) b.kept->keep_part();
   retired_.clear();
   transports_.clear();
   loop_.release();
@@ -96,9 +96,11 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
 }
 
 void world::retire(std::unique_ptr<host_segments> b, bool failed) noexcept {
-  std::erase_if(retired_, [](const std::unique_ptr<host_segments>& old) { return old->can_go(); });
-  if (b != nullptr && failed) b->keep_part();
-  if (b != nullptr && !failed) retired_.push_back(std::move(b));
+  if (b != nullptr) {
+    b->leave(failed);
+    retired_.push_back({std::move(b), failed});
+  }
+  std::erase_if(retired_, [](const retired_segments& old) { return old.kept->can_go(); });
 }
 
 std::optional<bool> world::recorded_leaving(int peer) const noexcept {
@@ -186,7 +188,7 @@ task<> world::leave(core::time_point deadline) {
       std::min(deadline, loop_.engine().platform().now() + patience_with_readers);
   for (;;) {
     retire(nullptr, false);
-    bool waits = !retired_.empty();
+    bool waits = !std::ranges::all_of(retired_, &retired_segments::failed);
     waits = waits || communicators_.any([](const communicator_state& c) {
       return c.segments() != nullptr && !c.failure().failed() && !c.segments()->can_go();
     });

@@ -116,8 +116,8 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   bool counts_as_failed(int peer) const noexcept override;
   void give_up(int peer, const std::string& text) noexcept override;
 
-  // Keeps the segment of a closed communicator until the others have read what is on it. If the communicator
-  // has `failed`, its memory goes with this process.
+  // Keeps the segments of a closed communicator until the others have read what is on them, or have closed the
+  // communicator as well if it has `failed`.
   void retire(std::unique_ptr<host_segments> b, bool failed) noexcept;
   // The transport that connects this rank and `peer`.
   transport::transport& way_to(int peer) noexcept;
@@ -143,7 +143,11 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   std::uint32_t given_out_ = 0;
   // collectives that have failed here to make a communicator, of which no other rank has told
   unsigned unmade_ = 0;
-  std::vector<std::unique_ptr<host_segments>> retired_;  // destroyed when all have read them
+  struct retired_segments {
+    std::unique_ptr<host_segments> kept;  // until all have read them
+    bool failed;
+  };
+  std::vector<retired_segments> retired_;
   peer_watch watch_;
 };
 

@@ -7,6 +7,7 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
@@ -15,6 +16,7 @@
 #include <deque>
 #include <thread>
 #include <tutti/extend/poller.hpp>
+#include <tutti/shared_memory.hpp>
 #include <utility>
 #include <vector>
 
@@ -145,12 +147,34 @@ task<> gives_and_leaves(communicator world) {
   for (const int v : y) TUTTI_EXPECT(v == 42);
 }
 
-task<> many_communicators(communicator world, std::size_t most_bytes) {
+// The others read after the communicator has failed, and rank 0 has closed it and taken new memory.
+task<> gives_and_fails(communicator world) {
+  communicator c = co_await world.duplicate();
+  std::vector<int> x(100'000, world.rank()), y(1000, world.rank() == 0 ? 42 : 0);
+  co_await c.all_reduce(x, max).with(here);
+  std::deque<shared_vector<int>> taken;
+  if (world.rank() == 0) {
+    co_await c.broadcast(y, 0).with(here);
+    c.abort();
+    c = communicator();
+    for (int i = 0; i < 3; ++i) taken.emplace_back(std::size_t{1} << 20, -1);
+  }
+  co_await world.barrier();
+  if (world.rank() != 0) co_await c.broadcast(y, 0).with(here);
+  TUTTI_EXPECT(std::ranges::count(y, 42) == std::ssize(y));
+  co_await world.barrier();
+}
+
+task<> many_communicators(communicator world, bool fails, std::size_t most_bytes) {
   for (int i = 0; i < 150; ++i) {
-    const communicator c = co_await world.duplicate();
+    communicator c = co_await world.duplicate();
     std::vector<int> x(30'000, 1);
     co_await c.all_reduce(x, sum).with(here);
     TUTTI_EXPECT(x.front() == world.size());
+    if (!fails) continue;
+    if (world.rank() == i % world.size()) c.abort();
+    const failure f = co_await failure_in(c.barrier());
+    TUTTI_EXPECT(f.code != errc::success);
   }
   co_await world.barrier();
   TUTTI_EXPECT(base::shared_memory_in_use().allocated_bytes <= most_bytes);
@@ -337,13 +361,21 @@ TEST_CASE("collective segment: published data stay after the publishing rank has
   CHECK_NOTHROW(run_local(3, over("shm"), gives_and_leaves));
 }
 
-TEST_CASE("collective segment: it is destroyed with its communicator") {
+TEST_CASE("collective segment: published data stay after the publishing rank has failed and closed it") {
+  CHECK_NOTHROW(run_local(3, over("shm"), gives_and_fails));
+}
+
+TEST_CASE("collective segment: it is destroyed with its communicator, also one that has failed") {
   constexpr int ranks = 3;
   constexpr std::size_t part = 4 * 1024 * 1024 + 64 * 1024;
   // Slower ranks may still use the segments of the last communicators.
   const std::size_t most = base::shared_memory_in_use().allocated_bytes + ranks * part * 6;
-  CHECK_NOTHROW(run_local(ranks, over("shm"),
-                          [most](communicator world) { return many_communicators(std::move(world), most); }));
+  for (const bool fails : {false, true}) {
+    CAPTURE(fails);
+    CHECK_NOTHROW(run_local(ranks, over("shm"), [=](communicator world) {
+      return many_communicators(std::move(world), fails, most);
+    }));
+  }
 }
 
 TEST_CASE("collective segment: a differing call just before the loop sleeps is refused without a sleep") {
