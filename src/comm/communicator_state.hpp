@@ -65,6 +65,12 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   // be asked.
   bool detached() const noexcept { return home_ == nullptr; }
   communicator_home& home() const noexcept { return *home_; }
+  // Calls f(home()) unless the runtime has ended. On any thread: the runtime does not end meanwhile.
+  template <class F>
+  void with_home(const F& f) {
+    const std::lock_guard lock(ending_);
+    if (home_ != nullptr) f(*home_);
+  }
   core::loop& loop() const noexcept { return loop_; }
   const boost::asio::io_context::executor_type& executor() const noexcept { return executor_; }
   // Throws errc::wrong_thread on another thread than the loop's. `call` is what the program called.
@@ -134,8 +140,7 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   comm::group group_;
   std::size_t record_place_;  // index of this communicator in the recording
   std::atomic<int> references_{0};
-  // Held while the last handle goes on another thread, and while the runtime ends, so that home_ and loop_
-  // stay valid.
+  // Held while another thread uses home_ or loop_, and while the runtime ends, so that they stay valid.
   std::mutex ending_;
   collective_order order_;
   pending_operations pending_;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <tutti/explain.hpp>
 
@@ -24,20 +25,20 @@ constexpr int most_waits = 50;
 
 flight::report_turn of_process;  // for ranks without a launcher
 
-std::string explain_world(const core::world_info& world) {
+std::string explain_world(std::uint64_t id, int size) {
   std::vector<flight::rank_snapshot> found;
   flight::for_each_recording([&](flight::recording_view memory) {
     flight::rank_snapshot r = flight::read(memory, recent);
     // A rank that is still joining has no world yet.
-    if (r.at != flight::phase::none && (r.world == world.id || r.at == flight::phase::joining))
+    if (r.at != flight::phase::none && (r.world == id || r.at == flight::phase::joining))
       found.push_back(std::move(r));
   });
   std::ranges::sort(found, {}, &flight::rank_snapshot::rank);
   std::string text = flight::explain(found);
   const auto known = static_cast<int>(found.size());
-  if (known < world.size)
+  if (known < size)
     text += fmt::format(
-        "({} of {} ranks can be seen from here{})\n", known, world.size,
+        "({} of {} ranks can be seen from here{})\n", known, size,
         flight::recorder_slot::current() != nullptr && flight::recorder_slot::current()->node() == nullptr
             ? "; under tutti-run all of a host can, and Ctrl-\\ there shows all"
             : "; Ctrl-\\ in tutti-run shows all");
@@ -58,8 +59,8 @@ void report_hang(const communicator_state& c) noexcept {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  const std::string text =
-      fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", world.rank, explain_world(world));
+  const std::string text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", world.rank,
+                                       explain_world(world.id, world.size));
   turn.has_read();
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -69,8 +70,14 @@ void report_hang(const communicator_state& c) noexcept {
 namespace tutti {
 
 std::string explain(const communicator& c) {
-  comm::communicator_state* const state = comm::living_state_of(c);
-  return state != nullptr ? comm::explain_world(state->home().info()) : "";
+  std::uint64_t id = 0;
+  int size = 0;  // of the world
+  if (comm::communicator_state* const state = detail::communicator_access::state_of(c); state != nullptr)
+    state->with_home([&](comm::communicator_home& home) {
+      id = home.info().id;
+      size = home.info().size;
+    });
+  return size > 0 ? comm::explain_world(id, size) : "";
 }
 
 void explain_at_signal() noexcept { flight::explain_at_signal(); }

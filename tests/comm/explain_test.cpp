@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tutti/explain.hpp>
@@ -40,6 +42,29 @@ TEST_CASE("explain: pending operations of all ranks of this process, from any th
       co_await waiting;
       TUTTI_EXPECT(first == 0);
     });
+  }
+}
+
+TEST_CASE("explain: on another thread while the runtime ends") {
+  for (int i = 0; i < 20; ++i) {
+    communicator world;
+    auto all = std::make_unique<runtime>();
+    all->run([](runtime* r, communicator* made) -> task<> { *made = co_await init(*r, alone()); }(all.get(),
+                                                                                                  &world));
+    std::atomic<int> texts = 0;
+    std::atomic<bool> ended = false;
+    std::thread reader([&texts, &ended, c = world] {
+      do {
+        const std::string text = explain(c);
+        CHECK((text.empty() || contains(text, "rank 0")));
+        ++texts;
+      } while (!ended);
+    });
+    while (texts < 3) std::this_thread::yield();
+    all.reset();
+    ended = true;
+    reader.join();
+    CHECK(explain(world).empty());
   }
 }
 
