@@ -217,6 +217,9 @@ template <class T, element_type Type = element_type_of<T>()>
 using factor_of = std::conditional_t<is_half(Type) || Type == element_type::complex_float32, float,
                                      std::conditional_t<Type == element_type::complex_float64, double, T>>;
 
+// Of memory of the library that has elements of a user's reduction.
+inline constexpr std::size_t element_alignment = 64;
+
 // Results of a user's reduction that are longer than this are made on the heap.
 inline constexpr std::size_t longest_on_stack = 16 * 1024;
 
@@ -285,6 +288,8 @@ reduction make_reduction(const Op& op) noexcept {
     static_assert(
         std::is_trivially_copyable_v<Op> && sizeof(Op) <= sizeof(reduction::state),
         "tutti: a user's reduction must be trivially copyable and at most 16 bytes: capture a pointer");
+    static_assert(alignof(T) <= element_alignment,
+                  "tutti: elements of a user's reduction are aligned to 64 bytes at most");
     r.kind = reduce_kind::user;
     static const std::uint16_t callable = identity_of(typeid(Op));
     r.callable = callable;
@@ -326,7 +331,7 @@ constexpr const char* name_of(reduce_kind kind) noexcept {
 //
 // A callable T(T, T) that is commutative and associative is a reduction too. It must be trivially copyable
 // and at most 16 bytes, and is called in one fixed order of ranks. For elements of megabytes it takes const
-// references: arguments that it takes by value are on the stack.
+// references: arguments that it takes by value are on the stack. Elements are aligned to 64 bytes at most.
 // Errors: errc::mismatch if ranks pass callables of different types; captures, and the functions that pointers
 // name, are not compared. errc::system on all ranks, with the exception's text, if the callable throws.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};

@@ -235,7 +235,7 @@ class collective_segment final : public core::source {
     std::uint16_t history;
     std::atomic<std::uint8_t> vote;
     p2p::fingerprint print;
-    alignas(16) std::byte payload[slot_payload];
+    alignas(slot_payload) std::byte payload[slot_payload];
   };
   static_assert(sizeof(slot) == 64);
   // Words and slots are 128 bytes apart, because many processors fetch adjacent lines together.

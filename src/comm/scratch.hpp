@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temporary memory for collectives, kept between operations: no allocation in steady state.
+// Temporary memory for collectives, kept between operations: no allocation in steady state. Aligned for elements of a
+// user's reduction.
 #pragma once
 
 #include "base/heap_use.hpp"
@@ -7,12 +8,18 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <new>
+#include <tutti/reduce_op.hpp>
 #include <utility>
 
 namespace tutti::comm {
 
 class scratch_pool {
-  using blocks = std::multimap<std::size_t, std::unique_ptr<std::byte[]>>;  // by size
+  static constexpr std::align_val_t alignment{detail::element_alignment};
+  struct freed {
+    void operator()(void* b) const noexcept { ::operator delete(b, alignment); }
+  };
+  using blocks = std::multimap<std::size_t, std::unique_ptr<std::byte, freed>>;  // by size
 
  public:
   // A block on loan; its destructor returns it to the pool.
@@ -36,7 +43,8 @@ class scratch_pool {
     if (const auto best = free_.lower_bound(bytes); best != free_.end())
       return lease(*this, free_.extract(best));
     // Sizes repeat, so allocations soon stop.
-    const auto made = free_.emplace(bytes, std::unique_ptr<std::byte[]>(new std::byte[bytes]));
+    blocks::mapped_type block(static_cast<std::byte*>(::operator new(bytes, alignment)));
+    const auto made = free_.emplace(bytes, std::move(block));
     base::count_heap_use(bytes);
     return lease(*this, free_.extract(made));
   }

@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -174,6 +176,44 @@ task<> opaque_elements(communicator world) {
   }
 }
 
+template <std::size_t Alignment>
+struct aligned_number {
+  alignas(Alignment) std::uint32_t value;
+};
+template <class T>
+T larger_of_aligned(const T& a, const T& b) {
+  for (const T* const at : {&a, &b}) {
+    const volatile auto address = reinterpret_cast<std::uintptr_t>(at);  // unknown to the compiler
+    if (address % alignof(T) != 0) throw std::runtime_error("an element is not aligned");
+  }
+  return a.value < b.value ? b : a;
+}
+
+template <std::size_t Alignment>
+task<> aligned_elements(communicator world) {
+  using element = aligned_number<Alignment>;
+  const auto larger = [](const element& a, const element& b) { return larger_of_aligned(a, b); };
+  const auto ranks = static_cast<std::size_t>(world.size());
+  for (const std::size_t count : {1, 3, 500, 20'000}) {
+    const std::vector<element> mine(count * ranks, element{static_cast<std::uint32_t>(world.rank())});
+    std::vector<element> reduced(count);
+    const auto expect_largest = [&](std::size_t largest) {
+      for (const element& e : reduced) TUTTI_EXPECT(e.value == largest);
+    };
+    const std::span first(mine.data(), count);
+    for (const algorithm a : algorithms()) {
+      co_await world.all_reduce(first, reduced, larger).with(a);
+      expect_largest(ranks - 1);
+    }
+    co_await world.reduce_scatter(mine, reduced, larger);
+    expect_largest(ranks - 1);
+    co_await world.scan(first, reduced, larger);
+    expect_largest(static_cast<std::size_t>(world.rank()));
+    co_await world.reduce(first, reduced, larger, 0);
+    expect_largest(world.rank() == 0 ? ranks - 1 : static_cast<std::size_t>(world.rank()));
+  }
+}
+
 // A round of such elements is longer than the stream of a collective segment, or than what is left of it.
 template <std::size_t N>
 task<> long_elements(communicator world) {
@@ -243,6 +283,10 @@ void on_all(F main) {
 
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only a user's reduction accepts") { on_all(opaque_elements); }
+TEST_CASE("all_reduce: a user's elements are aligned wherever a reduction gets them") {
+  on_all(aligned_elements<32>);
+  on_all(aligned_elements<64>);
+}
 TEST_CASE("all_reduce: elements of megabytes") { on_all(long_elements<600'000>); }
 TEST_CASE("all_reduce: elements of 64 KiB on 16 ranks") { run_local(16, over("shm"), long_elements<16'384>); }
 TEST_CASE("all_reduce: elements of kilobytes on as many ranks as a collective segment can have") {
