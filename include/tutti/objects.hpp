@@ -53,6 +53,8 @@ class object_reader {
   }
   // Reads a number of elements and checks that the rest can hold that many of at least `each` bytes.
   std::size_t count(std::size_t each);
+  // The number of bytes that have not been read.
+  std::size_t left() const noexcept { return rest_.size(); }
   // Whether all bytes have been read.
   bool at_end() const noexcept { return rest_.empty(); }
   [[noreturn]] static void refuse();
@@ -109,7 +111,8 @@ concept container = !std::is_trivially_copyable_v<C> && !std::ranges::enable_vie
   c.insert(c.end(), *c.begin());
 };
 
-// The number of elements of a container, then each.
+// The number of elements of a container, then each. One that writes no bytes gets one: the reader trusts no number of
+// elements that there are no bytes for.
 template <class C>
 struct container_serializer {
   using element = typename C::value_type;
@@ -120,7 +123,11 @@ struct container_serializer {
     if constexpr (in_one_piece) {
       to.bytes(v.data(), v.size() * sizeof(element));
     } else {
-      for (const auto& each : v) to.value<element>(each);
+      for (const auto& each : v) {
+        const std::size_t before = to.written().size();
+        to.value<element>(each);
+        if (to.written().size() == before) to.value(std::uint8_t{0});
+      }
     }
   }
   static C read(object_reader& from) {
@@ -130,11 +137,14 @@ struct container_serializer {
       return v;
     } else {
       C v;
-      for (std::size_t n = from.count(1); n > 0; --n)
+      for (std::size_t n = from.count(1); n > 0; --n) {
+        const std::size_t before = from.left();
         if constexpr (requires(element e) { v.push_back(std::move(e)); })
           v.push_back(from.value<element>());
         else
           v.insert(v.end(), from.value<element>());
+        if (from.left() == before) from.value<std::uint8_t>();
+      }
       return v;
     }
   }

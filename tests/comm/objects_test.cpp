@@ -38,7 +38,17 @@ experiment experiment_of(int rank) {
   return e;
 }
 
+struct nothing {
+  bool operator==(const nothing&) const = default;
+};
+
 }  // namespace
+
+template <>
+struct tutti::serializer<nothing> {
+  static void write(const nothing&, object_writer&) {}
+  static nothing read(object_reader&) { return {}; }
+};
 
 template <>
 struct tutti::serializer<experiment> {
@@ -117,6 +127,8 @@ TEST_CASE("objects: containers of the standard library keep their elements") {
   CHECK(returns(std::multimap<int, std::string>{{1, "a"}, {1, "b"}}));
   CHECK(returns(std::u16string(u"wide")));
   CHECK(returns(shared_vector<double>{1.5, 2.5}));
+  CHECK(returns(std::vector<nothing>(3)));
+  CHECK(returns(std::list<std::vector<nothing>>{std::vector<nothing>(2), {}}));
 }
 TEST_CASE("objects: one beyond the limit is an error on all ranks") {
   CHECK_NOTHROW(run_local(3, over("shm"), limited));
@@ -138,4 +150,10 @@ TEST_CASE("objects: any bytes of a faulty peer end in an error") {
     bad[numbers.below(bad.size())] = static_cast<std::byte>(numbers.next());
     refusal(bad);  // no crash, and bounded memory
   }
+}
+TEST_CASE("objects: a number of elements without bytes is refused") {
+  std::vector<std::byte> many = detail::to_bytes(std::vector<nothing>(3));
+  many[1] = std::byte{1};  // 259
+  CHECK_THROWS_WITH_AS(detail::from_bytes<std::vector<nothing>>(many),
+                       doctest::Contains("bytes of an object"), error);
 }
