@@ -315,7 +315,7 @@ class elected_node final : public coordination {
     seat mine;
     mine.run = all.run;
     mine.why = lost_;
-    mine.doubt = [this] { calls_.spawn(confirm()); };
+    mine.doubt = [this] { later([this] { calls_.spawn(confirm()); }); };  // that may end the caller
     mine.of_run = co_await etcd_store::connect(node_.loop.get_executor(), store_of_run(options_, all.run),
                                                time_left(deadline), tls_);
     for (const bootstrap::launcher_entry& each : all.launchers)
