@@ -7,6 +7,7 @@
 #include "bootstrap/rendezvous.hpp"
 
 #include <algorithm>
+#include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::bootstrap {
@@ -35,33 +36,37 @@ const launcher_entry& launcher_list::next() const {
   return with_ranks != nullptr ? *with_ranks : *oldest;
 }
 
-task<launcher_list> election::read(core::time_point deadline) {
+task<launcher_list> election::read(std::string* text, core::time_point deadline) {
   constexpr const char* a_list = "a list of launchers";
-  last_read_ = co_await propose(at_, list_key, "", core::time_left(deadline));
-  if (last_read_.empty()) co_return launcher_list();
-  const std::string_view text = last_read_;
-  if (!text.starts_with(list_head)) throw_malformed(a_list);
-  launcher_list list = from_store<launcher_list>(text.substr(list_head.size()), a_list);
+  *text = co_await propose(at_, list_key, "", core::time_left(deadline));
+  if (text->empty()) co_return launcher_list();
+  if (!text->starts_with(list_head)) throw_malformed(a_list);
+  launcher_list list = from_store<launcher_list>(std::string_view(*text).substr(list_head.size()), a_list);
   co_return std::move(list);
 }
 
-task<bool> election::write(launcher_list changed, core::time_point deadline) {
+task<bool> election::write(std::string read, launcher_list changed, core::time_point deadline) {
   std::string text = std::string(list_head) + base::to_bytes(changed);
-  if (text == last_read_) co_return true;
+  if (text == read) co_return true;
   const store_exchange done =
-      co_await at_.compare_exchange(list_key, last_read_, std::move(text), core::time_left(deadline));
+      co_await at_.compare_exchange(list_key, std::move(read), std::move(text), core::time_left(deadline));
   co_return done.exchanged;
 }
 
 task<launcher_list> election::look(std::set<std::string> dead, core::time_point deadline) {
   for (;;) {
-    launcher_list list = co_await read(deadline);
-    if (list.run != run_) own_.ranks = 0;
-    if (list.find(own_.id) == nullptr) list.launchers.push_back(own_);
+    std::string text;
+    launcher_list list = co_await read(&text, deadline);
+    if (left_) throw error(errc::cancelled, "this launcher has left the list");
+    launcher_entry mine = own_;
+    if (list.run != run_) mine.ranks = 0;
+    if (launcher_entry* const known = list.find(own_.id))
+      *known = mine;
+    else
+      list.launchers.push_back(mine);
     for (launcher_entry& each : list.launchers) {
-      if (each.id == own_.id) {
-        each.is = launcher_entry::state::lives;
-      } else if (dead.contains(each.id)) {
+      if (each.id == own_.id) continue;
+      if (dead.contains(each.id)) {
         each.is = launcher_entry::state::dead;
       } else if (each.lives()) {
         const std::string held = co_await propose(at_, life_key_of(each.id), "", core::time_left(deadline));
@@ -75,7 +80,7 @@ task<launcher_list> election::look(std::set<std::string> dead, core::time_point 
         std::erase_if(list.launchers, [](const launcher_entry& each) { return !each.lives(); });
       }
     }
-    const bool written = co_await write(list, deadline);
+    const bool written = co_await write(std::move(text), list, deadline);
     if (written) co_return std::move(list);
   }
 }
@@ -85,17 +90,20 @@ task<> election::runs(std::string run, int first_rank, int ranks, core::time_poi
   own_.first_rank = first_rank;
   own_.ranks = ranks;
   for (bool written = false; !written;) {
-    launcher_list list = co_await read(deadline);
+    std::string text;
+    launcher_list list = co_await read(&text, deadline);
     if (launcher_entry* const own = list.find(own_.id)) *own = own_;
-    written = co_await write(std::move(list), deadline);
+    written = co_await write(std::move(text), std::move(list), deadline);
   }
 }
 
 task<> election::leave(core::time_point deadline) {
+  left_ = true;
   for (bool written = false; !written;) {
-    launcher_list list = co_await read(deadline);
+    std::string text;
+    launcher_list list = co_await read(&text, deadline);
     std::erase_if(list.launchers, [this](const launcher_entry& each) { return each.id == own_.id; });
-    written = co_await write(std::move(list), deadline);
+    written = co_await write(std::move(text), std::move(list), deadline);
   }
 }
 

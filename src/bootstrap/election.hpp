@@ -44,6 +44,7 @@ struct launcher_list {
   const launcher_entry& next() const;
 };
 
+// Calls may overlap.
 class election {
  public:
   // `at` outlives this.
@@ -56,19 +57,20 @@ class election {
   task<launcher_list> look(std::set<std::string> dead, core::time_point deadline);
   // This launcher has started ranks of this run, with these numbers.
   task<> runs(std::string run, int first_rank, int ranks, core::time_point deadline);
-  // Removes this launcher from the list.
+  // Removes this launcher from the list. Calls of look() that have not ended throw errc::cancelled.
   task<> leave(core::time_point deadline);
 
  private:
   static std::string life_key_of(const std::string& id) { return "launcher/" + id; }
-  task<launcher_list> read(core::time_point deadline);
-  // Returns whether nobody has changed the list meanwhile.
-  task<bool> write(launcher_list changed, core::time_point deadline);
+  // Sets `text` to the list as it is in the store.
+  task<launcher_list> read(std::string* text, core::time_point deadline);
+  // Returns whether nobody has changed the list since it was `read`.
+  task<bool> write(std::string read, launcher_list changed, core::time_point deadline);
 
   store& at_;
   launcher_entry own_;
   std::string run_;  // of which it has ranks
-  std::string last_read_;
+  bool left_ = false;
 };
 
 }  // namespace tutti::bootstrap

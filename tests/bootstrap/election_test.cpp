@@ -3,14 +3,19 @@
 // keys of the dead.
 #include "bootstrap/election.hpp"
 
+#include "core/running_task.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>
 
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tutti/as_result.hpp>
 #include <vector>
 
 using namespace tutti;
@@ -20,6 +25,32 @@ using bootstrap::launcher_list;
 using test::run_task;
 
 namespace {
+
+// Takes turns of the loop for each operation, as one that sends requests.
+class slow_store final : public store {
+ public:
+  slow_store(boost::asio::any_io_executor executor, memory_store& at)
+      : executor_(std::move(executor)), at_(at) {}
+  std::string name() const override { return "slow"; }
+
+ private:
+  task<store_answer> carry_out(store_request what) override {
+    co_await boost::asio::post(executor_, boost::asio::deferred);
+    store_answer answer = co_await at_.perform(std::move(what));
+    co_await boost::asio::post(executor_, boost::asio::deferred);
+    co_return std::move(answer);
+  }
+
+  boost::asio::any_io_executor executor_;
+  memory_store& at_;
+};
+
+task<> look_at(bootstrap::election& of) { co_await of.look({}, core::deadline_after(50s)); }
+
+task<> look_unless_it_has_left(bootstrap::election& of) {
+  const auto looked = co_await as_result(look_at(of));
+  if (looked.error) CHECK(looked.error == errc::cancelled);
+}
 
 struct launchers {
   launchers() {
@@ -38,6 +69,10 @@ struct launchers {
   }
   void runs(int i) { run_task(context, all.at(i)->runs(look(i).run, 2 * i, 2, core::deadline_after(50s))); }
   void die(int i) { run_task(context, store.erase(all.at(i)->life_key())); }
+  void step(int handlers) {
+    context.restart();
+    for (int i = 0; i < handlers; ++i) context.poll_one();
+  }
 
   boost::asio::io_context context;
   memory_store store{context.get_executor()};
@@ -101,6 +136,50 @@ TEST_SUITE("bootstrap/election") {
     CHECK(next.coordinator == "b");
     CHECK(next.run != first.run);
     CHECK(next.launchers.size() == 1);
+  }
+
+  TEST_CASE("calls of one launcher that overlap lose no change of another one") {
+    for (int before = 0; before < 12; ++before)
+      for (int between = 0; between < 12; ++between) {
+        launchers at;
+        slow_store slow(at.context.get_executor(), at.store);
+        at.come(0);
+        bootstrap::election first(slow, {"a", "10.0.0.a", 4000});
+        const std::string run = at.look(0).run;
+        run_task(at.context, first.runs(run, 0, 2, core::deadline_after(50s)));
+        for (const int i : {1, 2}) at.come(i);
+        for (const int i : {1, 2}) at.runs(i);
+        at.come(3);
+        at.die(1);
+        core::background_tasks calls;
+        calls.start(look_at(first));
+        at.step(before);
+        at.runs(3);
+        at.die(2);
+        at.step(between);
+        calls.start(look_at(first));
+        test::run_until(at.context, [&] { return calls.running() == 0; });
+        launcher_list now = at.look(3);
+        CHECK(now.find("a")->ranks == 2);
+        CHECK(now.find("d")->ranks == 2);
+        CHECK(!now.find("c")->lives());
+      }
+  }
+
+  TEST_CASE("a launcher that leaves while it looks is not in the list any more") {
+    for (int before = 0; before < 12; ++before) {
+      launchers at;
+      slow_store slow(at.context.get_executor(), at.store);
+      for (const int i : {0, 1}) at.come(i);
+      at.die(1);  // so that there is something to write
+      bootstrap::election first(slow, {"a", "10.0.0.a", 4000});
+      core::background_tasks calls;
+      calls.start(look_unless_it_has_left(first));
+      at.step(before);
+      run_task(at.context, first.leave(core::deadline_after(50s)));
+      test::run_until(at.context, [&] { return calls.running() == 0; });
+      CHECK(at.look(1).find("a") == nullptr);
+    }
   }
 
   TEST_CASE("a launcher that leaves is not in the list any more") {
