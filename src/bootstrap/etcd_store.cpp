@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tutti/detail/stop_scope.hpp>
@@ -146,7 +147,9 @@ struct etcd_store::impl {
   bool expired = false;
   std::vector<slot> free_slots;
   std::size_t slots = 0;
-  core::background_tasks keeper;  // last: the task uses the others
+  // Last: the tasks use the others.
+  core::background_tasks keeper;
+  std::map<std::string, core::background_tasks> held;  // by key
 };
 
 std::string etcd_store::impl::addresses_of(const bootstrap::etcd_place& place) {
@@ -366,6 +369,7 @@ task<store_answer> etcd_store::impl::change(store_request what, core::time_point
         if (version != mine.version + 1) throw_expired(title);  // otherwise this is a repeated one
       }
       ++mine.version;
+      held.erase(what.key);  // it has the lease of the others now, or is gone
     }
     free_slots.push_back(std::move(mine));
     co_return std::move(answer);
@@ -383,8 +387,9 @@ task<> etcd_store::hold(std::string key, std::string value, std::chrono::seconds
     base::throw_error(errc::invalid_argument, "{}: give the key a name, and a second or more to live", title);
   const core::time_point deadline = core::deadline_after(timeout());
   try {
+    impl_->held.erase(key);
     const std::int64_t its_lease = co_await impl_->put_held(key, value, lifetime, deadline, title);
-    impl_->keeper.start(impl_->keep_held(key, value, lifetime, its_lease));
+    impl_->held[key].start(impl_->keep_held(key, value, lifetime, its_lease));
   } catch (const json::exception& e) {
     throw_strange(title, e);
   }
@@ -394,6 +399,8 @@ task<store_answer> etcd_store::carry_out(store_request what) {
   const std::string title = title_of(what);
   const core::time_point deadline =
       core::deadline_after(what.timeout.count() == 0 ? milliseconds(time_to_answer) : what.timeout);
+  // Also if etcd does not answer: then the key goes when its lease ends.
+  if (what.operation == store_operation::erase) impl_->held.erase(what.key);
   if (impl_->expired) impl_->throw_expired(title);
   try {
     if (what.waits()) co_return co_await impl_->wait(std::move(what), deadline, title);

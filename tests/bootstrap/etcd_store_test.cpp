@@ -59,6 +59,18 @@ json ask(const test::etcd_cluster& cluster, std::size_t member, const char* path
   return run_task(context, client.call(path, request, core::deadline_after(50s), "a test"));
 }
 
+std::string lease_of(const std::string& job, const std::string& key) {
+  json range = json::object();
+  range["key"] = base::to_base64("tutti/" + job + "/key/" + key);
+  return ask(shared_cluster(), 0, "/v3/kv/range", range)["kvs"][0]["lease"].get<std::string>();
+}
+
+void revoke(const std::string& lease) {
+  json revoked = json::object();
+  revoked["ID"] = lease;
+  ask(shared_cluster(), 0, "/v3/lease/revoke", revoked);
+}
+
 std::size_t leader_of(const test::etcd_cluster& cluster) {
   for (std::size_t i = 0; i < cluster.size(); ++i) {
     const json status = ask(cluster, i, "/v3/maintenance/status");
@@ -288,9 +300,7 @@ TEST_CASE("keys that nobody has renewed are gone, and the store with them") {
   const std::string lease =
       run_task(context, client.watch("tutti/" + job + "/lease", 1, core::deadline_after(20s), "a test"))
           .value_or("");
-  json revoked = json::object();
-  revoked["ID"] = lease;
-  ask(shared_cluster(), 0, "/v3/lease/revoke", revoked);
+  revoke(lease);
   check_says(failure_of([&] { run_task(context, store->set("k", "v")); }), errc::peer_failed,
              {"contents are gone", "start the job anew"});
   check_says(failure_of([&] { run_task(context, store->get("k", 0ms)); }), errc::peer_failed, {"gone"});
@@ -319,22 +329,33 @@ TEST_CASE("a key that is held goes with its user, and comes back with it") {
   CHECK(run_task(context, store->count("others")) == 0);
 
   // etcd has removed it while this user was out of reach.
-  const auto remove = [&](const std::string& key) {
-    json range = json::object();
-    range["key"] = base::to_base64("tutti/" + job + "/key/" + key);
-    const std::string lease =
-        ask(shared_cluster(), 0, "/v3/kv/range", range)["kvs"][0]["lease"].get<std::string>();
-    json revoked = json::object();
-    revoked["ID"] = lease;
-    ask(shared_cluster(), 0, "/v3/lease/revoke", revoked);
-  };
-  remove("mine");
+  revoke(lease_of(job, "mine"));
   CHECK(run_task(context, store->count("mine")) == 0);
   CHECK(run_task(context, store->get("mine")) == "1");
   CHECK(run_task(context, store->erase("mine")));
   CHECK(run_task(context, store->count("mine")) == 0);
   check_says(failure_of([&] { run_task(context, store->hold("mine", "1", 0s)); }), errc::invalid_argument,
              {"hold('mine')", "a second"});
+}
+
+TEST_CASE("a key that was held does not come back after an end of that") {
+  TUTTI_NEEDS_ETCD();
+  const std::string job = new_job();
+  boost::asio::io_context context;
+  const auto store = join(context, shared_cluster().url(job));
+  std::vector<std::string> leases;
+  for (const std::string key : {"erased", "exchanged", "set"}) {
+    run_task(context, store->hold(key, "1", 2s));
+    leases.push_back(lease_of(job, key));
+  }
+  CHECK(run_task(context, store->erase("erased")));
+  CHECK(!run_task(context, store->compare_exchange("exchanged", "2", "")).exchanged);
+  CHECK(run_task(context, store->compare_exchange("exchanged", "1", "")).exchanged);
+  run_task(context, store->set("set", "2"));
+  for (const std::string& lease : leases) revoke(lease);  // as after a while without renewal
+  check_says(failure_of([&] { run_task(context, store->get("erased", 1500ms)); }), errc::timed_out, {});
+  CHECK(run_task(context, store->count("exchanged")) == 0);
+  CHECK(run_task(context, store->get("set")) == "2");
 }
 
 TEST_CASE("limits of etcd") {
