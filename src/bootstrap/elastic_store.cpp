@@ -98,23 +98,24 @@ elastic_store::elastic_store(boost::asio::any_io_executor executor, std::unique_
                              std::function<void(const std::string& why)> failed)
     : store_(std::move(at)), members_(least_nodes, needed), failed_(std::move(failed)), changed_(executor) {}
 
-task<> elastic_store::take_over() {
-  const std::string before = co_await propose(*store_, progress_key, "", while_served);
+task<> elastic_store::take_over(std::chrono::milliseconds timeout) {
+  const core::time_point deadline = core::deadline_after(timeout);
+  const std::string before = co_await propose(*store_, progress_key, "", core::time_left(deadline));
   decision again;
   again.what = decision::kind::come_again;
   std::int64_t here = decode_progress(before).epoch + 1;
   for (;; ++here) {
     const store_exchange done =
-        co_await store_->compare_exchange(world_key(here), "", encode(again), while_served);
+        co_await store_->compare_exchange(world_key(here), "", encode(again), core::time_left(deadline));
     if (done.exchanged) break;
     const decision last = decode_decision(done.value);
     if (last.what == decision::kind::refusal) throw error(errc::join_failed, last.why);
   }
   term_ = here + 1;
-  co_await store_->set(progress_key, base::to_bytes(progress{here, term_}), while_served);
+  co_await store_->set(progress_key, base::to_bytes(progress{here, term_}), core::time_left(deadline));
   decision last = again;
   for (running_ = here; running_ > 0 && last.what == decision::kind::come_again;) {
-    const std::string text = co_await store_->get(world_key(--running_), while_served);
+    const std::string text = co_await store_->get(world_key(--running_), core::time_left(deadline));
     last = decode_decision(text);
   }
   if (last.what != decision::kind::world) running_ = -1;

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,8 +45,8 @@ class elastic_store {
   // Takes the place of a coordinator that has died: from here on it decides nothing more, and its world is the one
   // that runs. The nodes of that world's ranks are then to be told, by membership::started, and node -1 to be told as
   // ended or lost: ranks that no node has.
-  // Errors: those of the store; join_failed, if there can be no further world.
-  task<> take_over();
+  // Errors: those of the store; join_failed, if there can be no further world; timed_out.
+  task<> take_over(std::chrono::milliseconds timeout);
   // Begins to answer ranks.
   void serve();
 

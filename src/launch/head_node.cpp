@@ -133,7 +133,7 @@ class head_node final : public coordination {
     make_elastic();
     std::string trouble;
     try {
-      co_await elastic_->take_over();
+      co_await elastic_->take_over(options_.node_timeout);
       gathered_.expires_after(options_.node_timeout);
       while (waits_for_others() && gathered_.expiry() > std::chrono::steady_clock::now())
         co_await gathered_.async_wait(boost::asio::as_tuple(boost::asio::deferred));

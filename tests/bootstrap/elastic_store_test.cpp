@@ -192,7 +192,7 @@ TEST_SUITE("bootstrap/elastic_store") {
 
     bootstrap::elastic_store next(at.context.get_executor(), at.server->local(), 1, bootstrap::quorum::none,
                                   [](const std::string& why) { FAIL(why); });
-    test::run_task(at.context, next.take_over());
+    test::run_task(at.context, next.take_over(50s));
     next.tell(&membership::started, 1, 1, 0);
     next.tell(&membership::started, 2, 2, 0);
     next.tell(&membership::started, 3, 3, 0);
@@ -232,7 +232,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     at.store.reset();
     bootstrap::elastic_store next(at.context.get_executor(), at.server->local(), 1, bootstrap::quorum::none,
                                   [](const std::string& why) { FAIL(why); });
-    test::run_task(at.context, next.take_over());
+    test::run_task(at.context, next.take_over(50s));
     next.tell(&membership::started, 1, 1, 0);
     next.serve();
     at.run_until([&] { return one.done; });

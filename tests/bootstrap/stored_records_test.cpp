@@ -320,7 +320,7 @@ TEST_SUITE("bootstrap/stored_records") {
         cluster.context.get_executor(),
         std::make_unique<memory_store>(cluster.context.get_executor(), cluster.contents), 1,
         bootstrap::quorum::none, [](const std::string& why) { FAIL(why); });
-    run_task(cluster.context, next.take_over());
+    run_task(cluster.context, next.take_over(50s));
     for (int number = 0; number <= last; ++number)
       next.tell(&membership::started, number / elastic_world::ranks_of_node, number, number == dead ? 1 : 0);
     next.serve();
