@@ -40,16 +40,20 @@ std::chrono::milliseconds time_left(clock::time_point deadline) {
   return std::max(left, std::chrono::milliseconds(0));
 }
 
-// Where others reach this host: the address from which packets to the etcd leave, or, if that is here, those to other
-// hosts.
-boost::asio::ip::address address_of_host(const bootstrap::endpoints& etcd) {
-  boost::asio::ip::address found = boost::asio::ip::address_v4::loopback();
-  for (const auto& mine :
-       {bootstrap::source_address_towards(etcd.front().address()), bootstrap::source_address_by_default()}) {
-    if (!mine.is_unspecified()) found = mine;
-    if (!found.is_loopback()) break;
+// Where others reach this host: the address from which packets to a member of etcd leave, or, if that is here, those to
+// other hosts. Members whose names do not resolve may have gone.
+task<boost::asio::ip::address> address_of_host(boost::asio::any_io_executor executor,
+                                               std::vector<bootstrap::etcd_member> members) {
+  for (const bootstrap::etcd_member& each : members) {
+    const bootstrap::name_answer at =
+        co_await bootstrap::ask_system(executor, each.host, each.port, clock::now() + time_to_answer);
+    if (at.code || at.found.empty()) continue;
+    const auto mine = bootstrap::source_address_towards(at.found.front().address());
+    if (!mine.is_unspecified() && !mine.is_loopback()) co_return mine;
   }
-  return found;
+  const auto outward = bootstrap::source_address_by_default();
+  if (outward.is_unspecified()) co_return boost::asio::ip::address_v4::loopback();
+  co_return outward;
 }
 
 class elected_node final : public coordination {
@@ -176,12 +180,11 @@ class elected_node final : public coordination {
     try {
       const boost::asio::any_io_executor executor = node_.loop.get_executor();
       const clock::time_point deadline = clock::now() + options_.join_timeout;
-      const bootstrap::etcd_member first = bootstrap::parse_etcd_url(options_.store).members.front();
-      const bootstrap::endpoints etcd =
-          co_await bootstrap::resolve_host(executor, first.host, first.port, deadline);
       tls_ = bootstrap::launcher_tls_of_etcd(options_.store);
       store_ = co_await etcd_store::connect(executor, options_.store, time_left(deadline), tls_);
-      listening_ = bootstrap::listen_at({address_of_host(etcd), 0});
+      bootstrap::etcd_place etcd = bootstrap::parse_etcd_url(options_.store);
+      const boost::asio::ip::address host = co_await address_of_host(executor, std::move(etcd.members));
+      listening_ = bootstrap::listen_at({host, 0});
       const auto at = bootstrap::local_endpoint(listening_.get());
       if (!at) throw error(errc::system, "no port is free here for other launchers to come to");
       election_.emplace(*store_, bootstrap::launcher_entry{own_.id, at->address().to_string(), at->port()});

@@ -119,6 +119,13 @@ TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and 
   check_finished(third->finish(), 1);
 }
 
+TEST_CASE("takeover: the name of the first member of etcd does not resolve") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const ending end = start_node("etcd://no..host," + cluster.address(0) + "/drill", 1, {"true"})->finish();
+  CHECK_MESSAGE(end.exit_code == 0, end.error);
+}
+
 TEST_CASE("takeover: the first launcher is killed before there were enough nodes") {
   TUTTI_NEEDS_ETCD();
   drill job;
