@@ -18,6 +18,27 @@ constexpr std::chrono::milliseconds slack{10000};
 
 }  // namespace
 
+std::optional<departure> departure_by(const event& what, failure_policy on_failure) {
+  if (const auto* const failed = std::get_if<rank_failed>(&what)) {
+    if (failed->restart > 0 || on_failure != failure_policy::restart_rank || failed->end.exec_error != 0)
+      return std::nullopt;
+    return departure{failed->end.shell_code(), describe_rank(failed->end)};
+  }
+  const auto* const wanted = std::get_if<stop_wanted>(&what);
+  if (wanted == nullptr) return std::nullopt;
+  switch (wanted->why) {
+    case stop_wanted::reason::signal:
+      return departure{128 + wanted->signal, "it was stopped by " + signal_name(wanted->signal)};
+    case stop_wanted::reason::timeout:
+      return departure{timeout_exit_code, "it has run longer than its --timeout"};
+    case stop_wanted::reason::reader_gone:
+      return departure{128 + SIGPIPE, "nobody reads its output any more"};
+    case stop_wanted::reason::cannot_start:
+      break;
+  }
+  return departure{plain_failure, wanted->text};
+}
+
 coordinator::coordinator(const options& o, std::string job_id, outlets to) : options_(o), to_(std::move(to)) {
   plan_.job_id = std::move(job_id);
   plan_.max_restarts = o.max_restarts;
@@ -131,18 +152,20 @@ void coordinator::start_newcomer(int node) {
 }
 
 // The others go on.
-void coordinator::leave(int node, int exit_code, const std::string& why) {
+void coordinator::leave(int node, departure how) {
   node_state& state = nodes_.at(node);
   if (std::exchange(state.leaving, true)) return;
-  state.leaves_with = exit_code;
-  to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), why));
+  state.leaves = std::move(how);
+  to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), state.leaves.why));
   if (state.ended || phase_ == phase::joining) release(node);
 }
 
 // Its number is free when its connection has closed.
 void coordinator::release(int node) {
-  to_.send(node, job_over{nodes_.at(node).leaves_with,
-                          "tutti-run: this node has left the job; the others go on\n"});
+  const departure& how = nodes_.at(node).leaves;
+  to_.send(node,
+           job_over{how.exit_code,
+                    fmt::format("tutti-run: this node has left the job: {}; the others go on\n", how.why)});
 }
 
 void coordinator::no_further_world(const std::string& why) {
@@ -184,8 +207,9 @@ void coordinator::on_event(int node, const rank_failed& e) {
   else if (e.restart > 0)
     return to_.say(fmt::format("tutti-run: {}; it is started anew ({} of {})\n", describe_rank(e.end),
                                e.restart, options_.max_restarts));
-  if (may_go(node) && options_.on_failure == failure_policy::restart_rank && e.end.exec_error == 0)
-    return leave(node, e.end.shell_code(), describe_rank(e.end));
+  if (may_go(node))
+    if (std::optional<departure> how = departure_by(e, options_.on_failure))
+      return leave(node, std::move(*how));
   if (!first_failure_) {
     first_failure_ = since_start(node, e.end);
     first_failure_at_ = clock::now();
@@ -199,12 +223,7 @@ void coordinator::on_event(int node, const rank_failed& e) {
 
 void coordinator::on_event(int node, const stop_wanted& e) {
   const bool by_signal = e.why == stop_wanted::reason::signal;
-  if (may_go(node))
-    return leave(node, by_signal ? 128 + e.signal : plain_failure,
-                 by_signal                                    ? "it was stopped by " + signal_name(e.signal)
-                 : e.why == stop_wanted::reason::cannot_start ? e.text
-                 : e.why == stop_wanted::reason::timeout ? std::string("it has run longer than its --timeout")
-                                                         : std::string("nobody reads its output any more"));
+  if (may_go(node)) return leave(node, departure_by(e, options_.on_failure).value());
   // Otherwise the job would start again once its ranks have ended.
   const bool prevents_restart = phase_ == phase::stopping && reason_ == reason::failure &&
                                 options_.on_failure == failure_policy::restart_all;

@@ -24,6 +24,14 @@
 
 namespace tutti::launch {
 
+// How a node leaves by itself, if the others can go on.
+struct departure {
+  int exit_code = 0;
+  std::string why;  // "it was stopped by SIGTERM"
+};
+// nullopt: this event is no reason for it. The launcher was told to end, or a rank has failed and is not started again.
+std::optional<departure> departure_by(const event& what, failure_policy on_failure);
+
 class coordinator {
  public:
   struct outlets {
@@ -63,6 +71,7 @@ class coordinator {
 
   int ranks_of(int node) const { return nodes_.at(node).who.ranks; }
   bool joining() const { return phase_ == phase::joining; }
+  bool running() const { return phase_ == phase::running; }
   bool over() const { return phase_ == phase::over; }
   // "node 1 (ranks 4-7 on hostB)".
   std::string describe_node(int node) const;
@@ -89,8 +98,8 @@ class coordinator {
     int first_rank = -1;  // -1: not yet
     clock::time_point told_to_start{};
     bool leaving = false;  // its ranks are being stopped, and the others go on
-    int leaves_with = 0;   // the exit code
-    ranks_ended told;      // with times from the start of the job, not of the node
+    departure leaves;
+    ranks_ended told;  // with times from the start of the job, not of the node
     bool stays() const { return joined && !leaving && !lost; }
     bool finished() const { return !joined || ended || lost; }
   };
@@ -102,7 +111,7 @@ class coordinator {
   bool may_go(int node) const {
     return options_.elastic && node != own_ && (phase_ == phase::joining || phase_ == phase::running);
   }
-  void leave(int node, int exit_code, const std::string& why);
+  void leave(int node, departure how);
   void release(int node);
   void stop(reason why, int signal, int but_for);
   // To the nodes whose ranks have not ended.

@@ -406,6 +406,31 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("elastic nodes: one that leaves by itself says why, and ends with that code") {
+    struct {
+      stop_wanted wanted;
+      int code;
+      const char* why;
+    } const ways[] = {
+        {{stop_wanted::reason::timeout, 0, {}}, 124, "it has run longer than its --timeout"},
+        {{stop_wanted::reason::reader_gone, 0, {}}, 128 + SIGPIPE, "nobody reads its output any more"},
+        {{stop_wanted::reason::cannot_start, 0, "no rank can start"}, 1, "no rank can start"},
+        {{stop_wanted::reason::signal, SIGHUP, {}}, 128 + SIGHUP, "it was stopped by SIGHUP"}};
+    for (const auto& way : ways) {
+      options o = three_nodes();
+      o.elastic = true;
+      desk d(o);
+      for (const int node : {0, 1}) CHECK(!d.c.join({3, node, 1, "host", 10 + node}));
+      d.c.on(1, way.wanted);
+      d.ends(1, {});
+      CHECK(contains(d.said, "leaves: " + std::string(way.why) + "; the others go on\n"));
+      CHECK(d.last<job_over>(1).exit_code == way.code);
+      CHECK(d.last<job_over>(1).report ==
+            "tutti-run: this node has left the job: " + std::string(way.why) + "; the others go on\n");
+      CHECK(d.c.running());
+    }
+  }
+
   TEST_CASE("elastic nodes: a coordinator takes over, with the nodes that are left") {
     options o = three_nodes();
     o.elastic = true;
