@@ -17,7 +17,8 @@
 namespace tutti::bootstrap {
 
 struct launcher_entry {
-  // silent: the store has removed its key, and its ranks may still run. dead: nothing listens at its port any more.
+  // silent: its key is gone, as it is out of reach or leaves, and its ranks may still run. dead: nothing listens at its
+  // port any more.
   enum class state : std::uint8_t { lives, silent, dead };
   std::string id = {};  // different for every process
   // Where others reach it; it listens from before it is in the list to its end.
@@ -50,7 +51,7 @@ class election {
   // `at` outlives this.
   election(store& at, launcher_entry own) : at_(at), own_(std::move(own)) {}
 
-  // The key that this launcher has to hold.
+  // The key that this launcher has to hold until it is not to coordinate any more.
   std::string life_key() const { return life_key_of(own_.id); }
   // Enters this launcher in the list, unless it is there; marks those whose key is gone, and those in `dead`; and makes
   // this launcher the coordinator if it is the next(). A coordinator without ranks begins a new run. Returns the list.

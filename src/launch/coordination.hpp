@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,8 +52,10 @@ class coordination {
   virtual void tell(const event& what) = 0;
   // The user has asked repeatedly: stops waiting for other nodes.
   virtual void lose_patience() = 0;
-  // Whether other nodes run, and can go on without this one, which coordinates.
-  virtual bool others_run() const { return false; }
+  // What this launcher is to the others: attends: one of them coordinates. gathers: it coordinates, and waits for them
+  // to begin the job or to take it over. leads: they run, and can go on without it. alone: no others can.
+  enum class role : std::uint8_t { attends, gathers, leads, alone };
+  virtual role is() const { return role::attends; }
   // The store's socket, with the command to start, on the node that has rank 0.
   virtual base::unique_fd take_store() { return {}; }
 
@@ -73,7 +76,6 @@ class coordination {
     std::unique_ptr<bootstrap::control_link> link;
     std::vector<event> repeated;  // which the one before may not have heard
     bool ranks_run = false;
-    bool stops = false;                            // at a signal, for example
     std::chrono::milliseconds grace{0};            // of the ranks that run
     std::function<void(const std::string&)> lost;  // called once when it has gone; the ranks run on
   };

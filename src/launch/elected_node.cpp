@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // elected_node: a node of a job whose launchers meet in etcd. The oldest launcher coordinates; when it dies, the next
 // oldest one takes its place. What that one needs is in etcd, and with the launchers that are left.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/etcd_client.hpp"
 #include "launch/coordination.hpp"
+#include "launch/coordinator.hpp"
 #include "launch/outcome.hpp"
 
 namespace tutti::launch {
@@ -66,9 +68,9 @@ class elected_node final : public coordination {
 
   void tell(const event& what) override {
     note(what);
-    if (leaves_to_others(what)) return;
+    if (leaves_ && leaves_to_others(what)) return;
     if (inner_) return inner_->tell(what);
-    if (end_ || (stops_ && !ranks_run_)) end_alone({});
+    if (end_ || leaves_) end_alone({});
   }
 
   void lose_patience() override {
@@ -87,14 +89,10 @@ class elected_node final : public coordination {
       else
         rank = {.start = ended->start, .runs = false, .well = ended->well};
     }
-    if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
-      stops_ = true;
-      if (wanted->why == stop_wanted::reason::signal) signal_ = wanted->signal;
-    }
+    if (!leaves_) leaves_ = departure_by(what, of_job_.on_failure);
     if (std::holds_alternative<ranks_ended>(what)) ranks_run_ = false;
     const auto* const failed = std::get_if<rank_failed>(&what);
-    if ((failed != nullptr && failed->restart == 0) || std::holds_alternative<stop_wanted>(what) ||
-        std::holds_alternative<ranks_ended>(what))
+    if ((failed != nullptr && failed->restart == 0) || std::holds_alternative<ranks_ended>(what))
       repeated_.push_back(what);
   }
 
@@ -128,6 +126,7 @@ class elected_node final : public coordination {
 
   void over(job_over how) {
     if (std::exchange(over_, true)) return;
+    listening_.reset();
     calls_.spawn(leave(std::move(how)));
   }
 
@@ -141,36 +140,56 @@ class elected_node final : public coordination {
     node_.execute(how);
   }
 
-  // No other launcher will say how the job ends; once the ranks have ended.
+  // No other launcher will say how the job ends; once the ranks have ended. `why` counts if this one does not leave.
   void end_alone(const std::string& why) {
     if (over_) return;
     if (!end_) {
-      end_ = job_over{signal_ != 0 ? 128 + signal_ : 1, ""};
-      if (signal_ != 0)
-        end_->report = fmt::format("tutti-run: the job was stopped by {}\n", signal_name(signal_));
-      else if (!why.empty())
-        end_->report = fmt::format("tutti-run: {}{}\n", why, ranks_run_ ? "; the job is stopped" : "");
+      retire();
+      if (leaves_)
+        end_ = job_over{leaves_->exit_code,
+                        fmt::format("tutti-run: this node has left the job: {}\n", leaves_->why)};
+      else
+        end_ = job_over{1, fmt::format("tutti-run: {}{}\n", why, ranks_run_ ? "; the job is stopped" : "")};
       if (ranks_run_) execute(stop_ranks{SIGTERM});
     }
     if (!ranks_run_) over(*end_);
   }
 
-  // A launcher that coordinates and is told to end does as any other: its ranks end, and the others go on. While they
-  // end, it coordinates.
+  // Its ranks may take their time to end. The others know them, but do not wait for this launcher to take over.
+  void retire() {
+    if (election_ && !std::exchange(retired_, true)) calls_.spawn(let_key_go());
+  }
+
+  task<> let_key_go() { co_await as_result(store_->erase(election_->life_key(), time_to_leave)); }
+
+  // One that others do without coordinates until its ranks have ended. Returns whether the coordinator is not to hear of
+  // this event.
   bool leaves_to_others(const event& what) {
-    const auto* const wanted = std::get_if<stop_wanted>(&what);
-    if (wanted != nullptr && wanted->why == stop_wanted::reason::signal && inner_ && inner_->others_run()) {
-      hands_over_ = true;
-      node_.say(fmt::format("tutti-run: node {} leaves: it was stopped by {}; the others go on\n", own_.node,
-                            signal_name(signal_)));
+    const role mine = inner_ ? inner_->is() : role::attends;
+    if (mine == role::attends) retire();
+    if (mine == role::gathers) {
+      without_inner([this] { end_alone({}); });
+      return true;
     }
+    if (mine == role::leads && !std::exchange(hands_over_, true))
+      node_.say(fmt::format("tutti-run: node {} leaves: {}; the others go on\n", own_.node, leaves_->why));
     if (!hands_over_) return false;
-    if (std::holds_alternative<ranks_ended>(what)) {
+    if (!ranks_run_)
+      without_inner([this] {
+        over({leaves_->exit_code,
+              fmt::format("tutti-run: this node has left the job: {}; the others go on\n", leaves_->why)});
+      });
+    return std::holds_alternative<stop_wanted>(what) || std::holds_alternative<ranks_ended>(what) ||
+           std::holds_alternative<kill_wanted>(what) || std::holds_alternative<rank_failed>(what);
+  }
+
+  // From the loop: `inner_` may be the caller.
+  template <class F>
+  void without_inner(F f) {
+    later([this, f = std::move(f)] {
       inner_.reset();
-      over({128 + signal_, "tutti-run: this node has left the job; the others go on\n"});
-    }
-    return wanted != nullptr || std::holds_alternative<ranks_ended>(what) ||
-           std::holds_alternative<kill_wanted>(what);
+      f();
+    });
   }
 
   // ---- who coordinates ----
@@ -201,10 +220,9 @@ class elected_node final : public coordination {
 
   // The coordinator has gone.
   void lost(const std::string& why) {
-    later([this, why] {  // from the loop: what is lost is the caller
-      inner_.reset();
+    without_inner([this, why] {
       lost_ = fmt::format("the launcher that coordinates was lost: {}", why);
-      if (end_ || (stops_ && !ranks_run_)) return end_alone({});
+      if (end_ || leaves_) return end_alone({});
       calls_.spawn(search_again());
     });
   }
@@ -324,7 +342,9 @@ class elected_node final : public coordination {
     for (const bootstrap::launcher_entry& each : all.launchers)
       if (each.runs() && each.id != own_.id) mine.others.push_back(each);
     if (over_ || end_) co_return;
-    mine.listening = std::move(listening_);
+    // The others take a launcher that does not listen for dead, and its ranks with it.
+    mine.listening.reset(::fcntl(listening_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!mine.listening) throw error(errc::system, "a launcher that coordinates needs another descriptor");
     if (own_.run.empty()) own_.node = 0;
     inner_ = make_head(part(), std::move(mine));
     for (const event& what : repeated_) inner_->tell(what);
@@ -334,7 +354,6 @@ class elected_node final : public coordination {
     inner_ = make_member(part(), {.link = std::move(link),
                                   .repeated = repeated_,
                                   .ranks_run = ranks_run_,
-                                  .stops = stops_,
                                   .grace = of_job_.grace,
                                   .lost = [this](const std::string& why) { lost(why); }});
   }
@@ -343,11 +362,11 @@ class elected_node final : public coordination {
   hello own_ = node_.own;
   std::string run_;  // for which the numbers are
   bool ranks_run_ = false;
-  bool stops_ = false;  // a signal has come here, for example
-  int signal_ = 0;      // that has
-  bool hands_over_ = false;
-  std::vector<event> repeated_;  // to the next coordinator
-  std::optional<job_over> end_;  // how it ends here without one
+  std::optional<departure> leaves_;  // told to end, for example
+  bool retired_ = false;             // it is not to take over any more
+  bool hands_over_ = false;          // it coordinates until its ranks have ended
+  std::vector<event> repeated_;      // to the next coordinator
+  std::optional<job_over> end_;      // how it ends here without one
   bool over_ = false;
   std::string lost_;  // why the last coordinator was
   tls_identity tls_;

@@ -83,8 +83,9 @@ class head_node final : public coordination {
     nodes_.clear();  // they only take their last message
     end_if_told();
   }
-  bool others_run() const override {
-    return elected_ && !nodes_.empty() && !gathering_ && !coordinator_.joining() && !coordinator_.over();
+  role is() const override {
+    if (gathering_ || coordinator_.joining()) return role::gathers;
+    return elected_ && !nodes_.empty() && coordinator_.running() ? role::leads : role::alone;
   }
   base::unique_fd take_store() override { return std::move(store_); }
 

@@ -25,12 +25,7 @@ class member_node final : public coordination {
  public:
   explicit member_node(place at) : coordination(std::move(at)) { calls_.spawn(join()); }
   member_node(place at, attendance to)
-      : coordination(std::move(at)),
-        lost_(std::move(to.lost)),
-        grace_(to.grace),
-        ranks_run_(to.ranks_run),
-        stop_wanted_(to.stops),
-        stopping_(to.stops) {
+      : coordination(std::move(at)), lost_(std::move(to.lost)), grace_(to.grace), ranks_run_(to.ranks_run) {
     begin(std::move(to.link));
     for (const event& what : to.repeated) tell(what);
   }
@@ -130,13 +125,14 @@ class member_node final : public coordination {
   }
 
   void on_lost(const std::string& why) {
+    if (lost_) {
+      patience_.cancel();
+      if (!std::exchange(over_, true)) lost_(why);
+      return;
+    }
     if (asked_signal_ != 0)
       return end_alone(128 + asked_signal_,
                        fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
-    if (lost_ && !std::exchange(over_, true)) {
-      patience_.cancel();
-      return lost_(why);
-    }
     std::string report =
         fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped{}\n", meeting_place(options_),
                     why, options_.elastic ? " (where TUTTI_STORE names an etcd, it would go on)" : "");

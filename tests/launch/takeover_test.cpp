@@ -53,6 +53,13 @@ struct drill {
     return start_node(store, ranks, program, options, nodes);
   }
   void end() const { touch(done); }
+  // A node whose ranks are shells that know nothing of each other: they do `first`, print "ready" and wait for the end.
+  std::unique_ptr<launched> start_shells(const std::string& first, const words& options = {},
+                                         int ranks = 1) const {
+    return start_node(store, ranks,
+                      {"bash", "-c", first + "; echo ready; until [ -e $0 ]; do sleep 0.05; done", done},
+                      options);
+  }
 
   tutti::test::etcd_cluster cluster;
   std::string store = cluster.url("drill");
@@ -60,6 +67,13 @@ struct drill {
   std::string done = folder.path() + "/done";
   words program{TUTTI_ELASTIC_DRILL_PATH, done};
 };
+
+void check_says(const ending& end, const std::string& text) {
+  CHECK_MESSAGE(end.error.find(text) != std::string::npos, end.error);
+}
+
+const words patient = {"--grace", "60"};
+const std::string takes_its_time = "trap 'echo told' TERM";
 
 }  // namespace
 
@@ -110,13 +124,123 @@ TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and 
   second->wait_for("world of 2");
   const ending drained = first->finish();
   CHECK(drained.exit_code == 128 + SIGTERM);
-  CHECK_MESSAGE(drained.error.find("this node has left the job; the others go on") != std::string::npos,
-                drained.error);
+  check_says(drained, "this node has left the job: it was stopped by SIGTERM; the others go on");
   auto third = job.start(1);
   second->wait_for("world of 3");
   job.end();
   check_finished(second->finish(), 2);
   check_finished(third->finish(), 1);
+}
+
+TEST_CASE("takeover: a launcher whose ranks still end does not take over") {
+  TUTTI_NEEDS_ETCD();
+  drill job;
+  auto first = job.start_shells(":", patient);
+  first->wait_for("ready");
+  auto second = job.start_shells(takes_its_time);
+  second->wait_for("ready");
+  auto third = job.start_shells(":");
+  third->wait_for("ready");
+  second->signal(SIGTERM);
+  second->wait_for("told");
+  first->signal(SIGTERM);
+  CHECK(first->finish().exit_code == 128 + SIGTERM);
+  third->wait_for_error("this launcher, node 2, coordinates");
+  job.end();
+  CHECK(third->finish().exit_code == 0);
+  const ending drained = second->finish();
+  CHECK(drained.exit_code == 128 + SIGTERM);
+  check_says(drained, "this node has left the job: it was stopped by SIGTERM");
+}
+
+TEST_CASE("takeover: a rank of the node that coordinates fails for good, and then one of the next") {
+  TUTTI_NEEDS_ETCD();
+  drill job;
+  const std::string one_fails =
+      "if [ $LOCAL_RANK = 0 ]; then read x < ${0%done}fail$NODE_RANK; exit 3; fi; " + takes_its_time;
+  const std::string fail[] = {job.folder.fifo("fail0"), job.folder.fifo("fail1")};
+  auto first = job.start_shells(one_fails, {"--grace", "60", "--max-restarts", "0"}, 2);
+  first->wait_for("ready");
+  auto second = job.start_shells(one_fails, {}, 2);
+  second->wait_for("ready");
+  auto third = job.start_shells(":");
+  third->wait_for("ready");
+  // Those that end do not take over, and their failures are of no account then.
+  touch(fail[1]);
+  second->wait_for("told");
+  touch(fail[0]);
+  first->wait_for("told");
+  first->wait_for_error("node 0 leaves: rank 0 exited with code 3");
+  kill_node(*first);
+  third->wait_for_error("this launcher, node 2, coordinates");
+  job.end();
+  CHECK(third->finish().exit_code == 0);
+  const ending left = second->finish();
+  CHECK(left.exit_code == 3);
+  check_says(left, "this node has left the job: rank 2 exited with code 3");
+}
+
+TEST_CASE("takeover: a launcher that is told to end while it takes over leaves at once") {
+  TUTTI_NEEDS_ETCD();
+  drill job;
+  const words quick = {"--node-timeout", "4"};
+  auto first = job.start_shells(":", quick);
+  first->wait_for("ready");
+  auto second = job.start_shells(":", quick);
+  second->wait_for("ready");
+  auto third = job.start_shells(":", quick);
+  third->wait_for("ready");
+  auto silent = job.start_shells(":", quick);
+  silent->wait_for("ready");
+  silent->pause();  // it is waited for
+  kill_node(*first);
+  second->wait_for_error("this launcher, node 1, coordinates");
+  second->signal(SIGTERM);
+  const ending told = second->finish();
+  CHECK(told.exit_code == 128 + SIGTERM);
+  check_says(told, "this node has left the job: it was stopped by SIGTERM");
+  third->wait_for_error("this launcher, node 2, coordinates");
+  job.cluster.process(0).stop();
+  third->signal(SIGTERM);
+  CHECK(third->finish().exit_code == 128 + SIGTERM);
+}
+
+TEST_CASE("takeover: a launcher that is told to end before there are enough nodes leaves the others") {
+  TUTTI_NEEDS_ETCD();
+  drill job;
+  auto first = job.start(1, {}, "3:5");
+  first->wait_until_it_takes_signals();
+  first->ask(SIGQUIT, "rank 0 has not joined");  // it coordinates
+  auto second = job.start(1, {}, "3:5");
+  first->ask(SIGQUIT, "ranks 0, 0");  // those of two nodes, which have no numbers yet
+  first->signal(SIGTERM);
+  CHECK(first->finish().exit_code == 128 + SIGTERM);
+  auto third = job.start(1, {}, "3:5"), fourth = job.start(1, {}, "3:5");
+  while (count_of(second->output() + third->output() + fourth->output(), "world of 3") == 0) {
+    for (const auto* each : {&second, &third, &fourth}) {
+      REQUIRE((*each)->error().find("the job") == std::string::npos);
+      (*each)->read_for(std::chrono::milliseconds(50));
+    }
+  }
+  job.end();
+  for (const auto* each : {&second, &third, &fourth}) check_finished((*each)->finish(), 1);
+}
+
+TEST_CASE("takeover: --timeout of a node") {
+  TUTTI_NEEDS_ETCD();
+  drill job;
+  const std::string why = "this node has left the job: it has run longer than its --timeout";
+  auto first = job.start_shells(":");
+  first->wait_for("ready");
+  ending end = job.start_shells(":", {"--timeout", "1"})->finish();
+  CHECK(end.exit_code == 124);
+  check_says(end, why);
+  job.end();
+  CHECK(first->finish().exit_code == 0);
+  const std::string nowhere = tutti::launch::testing::free_address();
+  end = start_node("etcd://" + nowhere + "/drill", 1, {"true"}, {"--timeout", "0.2"})->finish();
+  CHECK(end.exit_code == 124);
+  check_says(end, why);
 }
 
 TEST_CASE("takeover: the name of the first member of etcd does not resolve") {
