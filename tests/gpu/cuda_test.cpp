@@ -51,6 +51,26 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(w.done());
   const gpu::device emulated = tutti::emulated::open(world);
   TUTTI_EXPECT(tutti::test::failure_of([&] { cuda::stream wrong(emulated); }).code == errc::invalid_argument);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { s.wait(gpu::stream(emulated)); }).code == errc::not_supported);
+}
+
+// A stream of one device waits for one of another, and for a request there.
+task<> two_devices(communicator world, gpu::device first, gpu::device second) {
+  const gpu::stream x(first), y(second);
+  for (int round = 0; round < 20; ++round) {
+    gpu::device_buffer<int> a(first, 100), b(second, 100);
+    gpu::gate g = y.close();
+    tutti::request fill = tutti::start(y.fill(b, std::byte{1}));
+    round % 2 == 0 ? x.wait(y) : x.wait(fill);
+    tutti::request behind = tutti::start(x.fill(a, std::byte{2}));
+    co_await gpu::stream(first).reached();
+    TUTTI_EXPECT(!fill.done() && !behind.done());
+    g.open();
+    co_await behind;
+    co_await y.reached();
+    TUTTI_EXPECT(fill.done());
+  }
+  co_await world.barrier();
 }
 
 // Calls of a program beside tutti, on the stand-in, which counts what CUDA forbids.
@@ -155,6 +175,21 @@ TEST_CASE("devices are opened once for each loop") {
   CHECK(cuda::device_count() == 2);
   tutti::run_local(2, opened);
   CHECK(fake.misuses() == before);
+}
+
+TEST_CASE("streams of two devices wait for each other") {
+  const tutti::test::fake_cuda fake;
+  const std::uint64_t before = fake.misuses();
+  fake.reset(2, 0, 0, 1);
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  tutti::run_local(
+      1, [](communicator world) { return two_devices(world, cuda::open(world, 0), cuda::open(world, 1)); });
+  tutti::run_local(1, [](communicator world) {
+    using tutti::emulated::default_device;
+    return two_devices(world, tutti::emulated::open(world, default_device(0)),
+                       tutti::emulated::open(world, default_device(1)));
+  });
+  CHECK_MESSAGE(fake.misuses() == before, std::string(fake.last_misuse()));
 }
 
 TEST_CASE("the loop goes on while gpu::open starts CUDA") {

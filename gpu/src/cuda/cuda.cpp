@@ -280,6 +280,9 @@ class cuda_driver final : public driver, process_sharing {
   void wait(void* stream, void* event) override {
     call("cuStreamWaitEvent", calls.stream_wait, stream_of(stream), event_of(event), 0U);
   }
+  bool can_wait_for(const driver& other) const noexcept override {
+    return dynamic_cast<const cuda_driver*>(&other) != nullptr;
+  }
   void write(void* stream, const word& w, std::uint64_t value) override {
     call("cuStreamWriteValue64", calls.write_value, stream_of(stream), address(w.value), value, 0U);
   }

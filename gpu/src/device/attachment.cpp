@@ -78,6 +78,13 @@ stream_state::~stream_state() {
   if (owned_) d.destroy_stream(native_);
 }
 
+void stream_state::refuse_work_of(const attachment& other) const {
+  if (!on_->driver().can_wait_for(other.driver()))
+    throw error(errc::not_supported,
+                fmt::format("a stream of {} cannot wait for work of {}: await that first",
+                            on_->driver().name(), other.driver().name()));
+}
+
 void stream_state::refuse_capture() const {
   driver& d = on_->driver();
   if (d.capturing(native_))

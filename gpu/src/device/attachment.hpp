@@ -142,6 +142,8 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
     std::uint64_t sequence = 0;
     std::shared_ptr<std::atomic<bool>> recorded;
   };
+  // Throws errc::not_supported if the stream cannot wait for work of this device.
+  void refuse_work_of(const attachment& other) const;
   // Throws errc::invalid_argument while the stream is being captured into a graph.
   void refuse_capture() const;
   reserved reserve();

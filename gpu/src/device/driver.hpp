@@ -118,6 +118,8 @@ class driver {
   virtual void fill(void* to, std::byte value, std::size_t bytes, void* stream) = 0;
   virtual void record(void* event, void* stream) = 0;
   virtual void wait(void* stream, void* event) = 0;
+  // Whether streams of this device can wait for events of `other`.
+  virtual bool can_wait_for(const driver& other) const noexcept { return this == &other; }
   virtual void write(void* stream, const word& w, std::uint64_t value) = 0;
   virtual void wait(void* stream, const word& w, std::uint64_t at_least) = 0;
   // Called after the host has changed the word, for drivers that do not notice.

@@ -186,13 +186,16 @@ task<bool> stream::follow(const request& r) const {
 
 void stream::wait(const stream& other) const {
   if (!state_ || !other.state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
-  impl::attachment& on = state_->on();
-  on.check();
-  // A wait refers to the last record before it, so the event can be reused at once.
-  const auto give_back = [&on](void* e) { on.give_event(e); };
-  const std::unique_ptr<void, decltype(give_back)> event(on.take_event(), give_back);
-  on.driver().record(event.get(), other.native());
-  on.driver().wait(state_->native(), event.get());
+  state_->on().check();
+  // The event is of the device that records it. A wait refers to the last record before it, so the event can be
+  // reused at once.
+  impl::attachment& by = other.state_->on();
+  by.check();
+  state_->refuse_work_of(by);
+  const auto give_back = [&by](void* e) { by.give_event(e); };
+  const std::unique_ptr<void, decltype(give_back)> event(by.take_event(), give_back);
+  by.driver().record(event.get(), other.native());
+  state_->on().driver().wait(state_->native(), event.get());
 }
 
 gate stream::close() const {

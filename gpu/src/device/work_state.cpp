@@ -73,6 +73,7 @@ void work_state::end() noexcept {
 
 void work_state::make_wait(stream_state& s) {
   if (done) rethrow();
+  s.refuse_work_of(*on);
   if (event_ != nullptr) {
     on->driver().wait(s.native(), event_);
     return;

@@ -8,8 +8,8 @@
 namespace tutti::emulated {
 namespace {
 
-// Polling interval for words that queues wait for: the host may write them without calling changed().
-constexpr auto between_polls_of_words = std::chrono::microseconds(50);
+// Polling interval for what queues wait for and nobody reports: words that the host writes, events of other devices.
+constexpr auto between_polls = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -27,7 +27,7 @@ device_queues::~device_queues() {
 
 device_queues::queue* device_queues::make_queue() {
   const std::lock_guard lock(mutex_);
-  if (spare_queues_.empty()) spare_queues_.emplace_back();
+  if (spare_queues_.empty()) spare_queues_.emplace_back(*this);
   queues_.splice(queues_.end(), spare_queues_, spare_queues_.begin());
   queue& q = queues_.back();
   q.doomed = false;
@@ -61,7 +61,9 @@ void device_queues::wait(queue* q, const word* w, std::uint64_t at_least) {
     i.at_least = at_least;
   });
 }
-bool device_queues::has_passed(const event& e) noexcept { return e.in == nullptr || e.in->done >= e.place; }
+bool device_queues::has_passed(const event& e) noexcept {
+  return e.in == nullptr || e.in->done.load(std::memory_order_acquire) >= e.place;
+}
 bool device_queues::passed(const event& e) const {
   const std::lock_guard lock(mutex_);
   return has_passed(e);
@@ -96,6 +98,12 @@ bool device_queues::runnable(const queue& q) const noexcept {
          (head.source == nullptr || head.source->load(std::memory_order_acquire) >= head.at_least);
 }
 
+bool device_queues::must_poll(const queue& q) const noexcept {
+  if (q.busy || q.items.empty()) return false;
+  const item& head = q.items.front();
+  return head.source != nullptr || (head.after.in != nullptr && head.after.in->of != this);
+}
+
 device_queues::queue* device_queues::choose() noexcept {
   queue* chosen = nullptr;
   std::size_t seen = 0;
@@ -117,12 +125,9 @@ void device_queues::work_loop() {
     if (ending_) return;
     queue* const q = paused_ || failing_ ? nullptr : choose();
     if (q == nullptr) {
-      const bool words = !failing_ && std::ranges::any_of(queues_, [](const queue& p) {
-        return !p.busy && !p.items.empty() && p.items.front().source != nullptr;
-      });
-      if (words) {
+      if (!failing_ && std::ranges::any_of(queues_, [this](const queue& p) { return must_poll(p); })) {
         // System time, because g++'s ThreadSanitizer does not know waits on the steady clock.
-        changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls_of_words);
+        changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls);
       } else {
         changed_.wait(lock);
       }
@@ -153,7 +158,7 @@ void device_queues::work_loop() {
     lock.lock();
     spare_items_.splice(spare_items_.begin(), current);
     q->busy = false;
-    if (!faulty) ++q->done;
+    if (!faulty) q->done.fetch_add(1, std::memory_order_release);
     --running_;
     if (faulty && !failing_) {
       failing_ = true;

@@ -60,8 +60,8 @@ class device_queues {
   };
   using word = std::atomic<std::uint64_t>;
   struct queue;
-  // A point in a queue. Waits and queries refer to the last record before them, as in CUDA. An event that was
-  // never recorded has passed.
+  // A point in a queue, of this device or another. Waits and queries refer to the last record before them, as in CUDA.
+  // An event that was never recorded has passed.
   struct event {
     const queue* in = nullptr;  // guarded by the queues' mutex
     std::uint64_t place = 0;    // position of the record
@@ -129,6 +129,7 @@ class device_queues {
   void enqueue(queue* q, const Fill& fill);
   void retire(queue* q) noexcept;
   void work_loop();
+  bool must_poll(const queue& q) const noexcept;
   queue* choose() noexcept;
   static bool has_passed(const event& e) noexcept;
   bool runnable(const queue& q) const noexcept;
@@ -155,7 +156,11 @@ class device_queues {
 
 struct device_queues::queue {
   std::list<item> items;
-  std::uint64_t enqueued = 0, done = 0;  // numbers of items; a queue that is used again goes on counting
+  explicit queue(const device_queues& d) : of(&d) {}
+  const device_queues* const of;
+  // Numbers of items; a queue that is used again goes on counting. Other devices read `done`.
+  std::uint64_t enqueued = 0;
+  std::atomic<std::uint64_t> done{0};
   bool busy = false;
   bool doomed = false;
   std::atomic<bool> capturing{false};

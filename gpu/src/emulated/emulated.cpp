@@ -78,6 +78,9 @@ struct emulated_device::impl final : driver {
   }
   void record(void* event, void* stream) override { work.record(usable(stream), event_of(event)); }
   void wait(void* stream, void* event) override { work.wait(usable(stream), event_of(event)); }
+  bool can_wait_for(const driver& other) const noexcept override {
+    return dynamic_cast<const impl*>(&other) != nullptr;
+  }
   void write(void* stream, const word& w, std::uint64_t value) override {
     work.write(usable(stream), w.value, value);
   }

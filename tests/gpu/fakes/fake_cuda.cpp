@@ -326,6 +326,9 @@ TUTTI_EXPORT result cuEventDestroy_v2(event* e) {
 TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
   TUTTI_CHECK(wrong_handle("cuEventRecord", e));
   TUTTI_CHECK(wrong_handle("cuEventRecord", s));
+  if (e->of != s->of)
+    return lib().misused("cuEventRecord of an event of another context than the stream's",
+                         error_invalid_handle);
   if (e->shared == nullptr) {
     s->of->queues->record(s->queue, e->point);
     return success;

@@ -73,8 +73,9 @@ class stream : public extend::stream {
   // Makes work enqueued from now on wait for the request, while the host goes on. The request is a copy, or
   // an operation of a communicator on device memory. If that is not yet fully enqueued, a gate closes the
   // stream until the operation completes or fails.
-  // Errors: throws errc::not_supported if the device has no gates. Throws the request's error if it has
-  // failed. errc::invalid_argument for a request on host memory: await it instead.
+  // Errors: throws errc::not_supported if the device has no gates, or if the stream cannot wait for work of the
+  // request's device. Throws the request's error if it has failed. errc::invalid_argument for a request on host
+  // memory: await it instead.
   void wait(const request& r) const;
   // As wait(request), without a gate, so that the program may allocate, free and load kernels at any time.
   // Completes: with true when all of the operation is in the device's streams, and work enqueued in this one from
@@ -82,7 +83,9 @@ class stream : public extend::stream {
   // Errors: throws errc::invalid_argument, as wait(request) does.
   // Cancellation: does not affect the request, which must live until then.
   task<bool> follow(const request& r) const;
-  // Makes work enqueued from now on wait for the work now in `other`.
+  // Makes work enqueued from now on wait for the work now in `other`, which may be of another device of CUDA's, or
+  // another emulated one.
+  // Errors: throws errc::not_supported for a stream of another device that this one cannot wait for.
   void wait(const stream& other) const;
   // Closes the stream here: work enqueued from now on waits until the gate opens. Use it on streams of your
   // own and their dependents. Until open(), do not call anything that waits for the whole device (allocating,
