@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Particular to CUDA: errors without it, several loops and devices, and streams of the program.
 #include "cuda/cuda_api.hpp"
+#include "device/driver.hpp"
 #include "gpu/backends.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
@@ -71,6 +72,23 @@ task<> two_devices(communicator world, gpu::device first, gpu::device second) {
     TUTTI_EXPECT(fill.done());
   }
   co_await world.barrier();
+}
+
+// While the program captures a stream, another has work, and so has the captured one from before.
+task<> checked_while_capturing(communicator world, const tutti::test::fake_cuda* fake) {
+  const gpu::device dev = cuda::open(world, 0);
+  const gpu::stream s(dev), other(dev), captured(dev);
+  gpu::gate g = other.close();
+  s.wait(other);
+  tutti::request before = tutti::start(s.reached()), beside = tutti::start(other.reached());
+  for (const gpu::stream& of : {s, captured}) {
+    fake->set_capturing(of.native(), 1);
+    co_await tutti::sleep_for(3 * gpu::impl::between_health_checks);
+    fake->set_capturing(of.native(), 0);
+  }
+  g.open();
+  co_await before;
+  co_await beside;
 }
 
 // Calls of a program beside tutti, on the stand-in, which counts what CUDA forbids.
@@ -189,6 +207,16 @@ TEST_CASE("streams of two devices wait for each other") {
     return two_devices(world, tutti::emulated::open(world, default_device(0)),
                        tutti::emulated::open(world, default_device(1)));
   });
+  CHECK_MESSAGE(fake.misuses() == before, std::string(fake.last_misuse()));
+}
+
+TEST_CASE("the health check leaves captures alone") {
+  const tutti::test::fake_cuda fake;
+  const std::uint64_t before = fake.misuses();
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  fake.reset(1, 0, 0, 1);
+  tutti::run_local(1,
+                   [&fake](communicator world) { return checked_while_capturing(std::move(world), &fake); });
   CHECK_MESSAGE(fake.misuses() == before, std::string(fake.last_misuse()));
 }
 

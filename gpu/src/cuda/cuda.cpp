@@ -122,6 +122,20 @@ class in_context {
   bool entered_;
 };
 
+// Lets calls of this thread be no part of captures for its lifetime: asking whether work is done would end one of
+// this thread, or one in the global mode.
+class outside_captures {
+ public:
+  explicit outside_captures(const abi::table& calls) noexcept : calls_(calls) { calls_.capture_mode(&mode_); }
+  outside_captures(const outside_captures&) = delete;
+  outside_captures& operator=(const outside_captures&) = delete;
+  ~outside_captures() { calls_.capture_mode(&mode_); }
+
+ private:
+  const abi::table& calls_;
+  int mode_ = abi::capture_mode_relaxed;  // then the thread's own
+};
+
 // The driver of one GPU, in its primary context; it has the kernels, and the thread that frees memory. Shared by all
 // loops of the process.
 //
@@ -315,11 +329,15 @@ class cuda_driver final : public driver, process_sharing {
   // ---- the host ----
 
   bool query(void* event) override {
+    const outside_captures asks(calls);
     const abi::result code = try_call(calls.event_query, event_of(event));
     if (lost(code)) throw error(errc::device_failed, "cuEventQuery: " + calls.explain(code));
     return code == abi::success;
   }
   std::optional<std::string> loss(void* stream) override {
+    // The capture would end. A lost device ends it, too, and is found after it.
+    if (capturing(stream)) return std::nullopt;
+    const outside_captures asks(calls);
     const abi::result code = try_call(calls.stream_query, stream_of(stream));
     return lost(code) ? std::optional("cuStreamQuery: " + calls.explain(code)) : std::nullopt;
   }

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 using namespace tutti::cuda::fake;
 
@@ -23,6 +24,15 @@ void (*at_retain)(void*) = nullptr;
 void* at_retain_data = nullptr;
 
 // An item that fails is never done.
+thread_local int capture_mode = 0;  // global
+// What asks whether work is done ends captures of the context, unless the thread is in the relaxed mode.
+result wrong_in_capture(const char* call, const context& c) {
+  if (capture_mode == capture_mode_relaxed ||
+      c.queues->all_queues([](const auto& q) { return !q.capturing.load(); }))
+    return success;
+  return lib().misused(std::string(call) + " while a stream is being captured", capture_unsupported);
+}
+
 bool is_idle(const device_queues::queue& q) { return q.done == q.enqueued; }
 bool idle(const stream& s) {
   return s.of->queues->all_queues([&s](const auto& q) { return &q != s.queue || is_idle(q); });
@@ -263,6 +273,9 @@ TUTTI_EXPORT result cuStreamDestroy_v2(stream* s) {
 }
 TUTTI_EXPORT result cuStreamQuery(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamQuery", s));
+  if (s->queue->capturing.load())
+    return lib().misused("cuStreamQuery of a stream that is being captured", capture_unsupported);
+  TUTTI_CHECK(wrong_in_capture("cuStreamQuery", *s->of));
   return idle(*s) ? success : error_not_ready;
 }
 TUTTI_EXPORT result cuStreamSynchronize(stream* s) {
@@ -343,6 +356,7 @@ TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
 }
 TUTTI_EXPORT result cuEventQuery(event* e) {
   if (lib().knows(e)) {
+    TUTTI_CHECK(wrong_in_capture("cuEventQuery", *e->of));
     const bool passed = e->shared == nullptr ? e->of->queues->passed(e->point)
                                              : e->shared->passed.load(std::memory_order_acquire) >=
                                                    e->shared->recorded.load(std::memory_order_acquire);
@@ -361,6 +375,6 @@ TUTTI_EXPORT result cuLaunchHostFunc(stream* s, host_function f, void* data) {
   return success;
 }
 TUTTI_EXPORT result cuThreadExchangeStreamCaptureMode(int* mode) {
-  *mode = 0;
+  std::swap(*mode, capture_mode);
   return success;
 }
