@@ -43,7 +43,7 @@ class stage {
     call<void()>("tutti_fake_nccl_reset")();
   }
   ~stage() {
-    CHECK_MESSAGE(fake_.misuses() == before_, fake_.last_misuse());
+    CHECK_MESSAGE(fake_.misuses() == before_, std::string(fake_.last_misuse()));
     CHECK(number("misuses") == 0);
     CHECK(number("ending") == 0);
   }
@@ -58,6 +58,7 @@ class stage {
   void make_ends_slow() const { call<void(int)>("tutti_fake_nccl_slow_ends")(300); }
   int communicators() const { return number("communicators"); }
   int aborts() const { return number("aborts"); }
+  void refuse_device(int ordinal) const { call<void(int)>("tutti_fake_nccl_refuse_device")(ordinal); }
   task<> until_held() const {
     for (int i = 0; i < 30000 && number("held") == 0; ++i) co_await tutti::sleep_for(1ms);
     TUTTI_EXPECT(number("held") > 0);
@@ -179,6 +180,36 @@ task<> cancelled_on_rank_0(place at) {
   co_await at.world.all_reduce(a, tutti::sum, at.stream);
   co_await at.stream.download(out, a);
   TUTTI_EXPECT(out[0] == at.world.size());
+}
+
+// The sum over all ranks, by a new communicator.
+task<> works_anew(place at) {
+  const communicator next = co_await at.world.duplicate();
+  gpu::device_buffer<int> a(at.device, 10);
+  const std::vector<int> ones(10, 1);
+  std::vector<int> out(10);
+  co_await at.stream.upload(a, ones);
+  co_await next.all_reduce(a, tutti::sum, at.stream);
+  co_await at.stream.download(out, a);
+  TUTTI_EXPECT(out[9] == at.world.size());
+  co_await at.world.barrier();
+}
+
+// NCCL does not start on rank 1; then it does.
+task<> starts_at_the_second_try(communicator world, const stage* on) {
+  const gpu::device device = cuda::open(world, world.rank());
+  const gpu::open_options how = tutti::test::with(gpu::backend::nccl);
+  for (int i = 0; i < 2; ++i) {
+    on->refuse_device(1);
+    const auto seen = co_await failure_in(gpu::open(world, device, how));
+    TUTTI_EXPECT(seen.code == errc::device_failed);
+    TUTTI_EXPECT(seen.says("gpu::open on rank 1: NCCL does not start on cuda device 1"));
+    TUTTI_EXPECT(seen.says("ncclCommInitRank of one rank") && seen.says("TUTTI_GPU_BACKEND=staged"));
+    co_await world.barrier();
+  }
+  on->refuse_device(-1);
+  co_await world.barrier();
+  co_await works_anew(co_await tutti::test::open_on(world, device, how));
 }
 
 task<> stuck_in_the_library(place at, const stage* on) {
@@ -320,6 +351,13 @@ TEST_CASE("a call that is taken back ends on all ranks, and NCCL with it; shrink
   const stage on(3);
   run(3, cancelled_on_rank_0);
   CHECK(on.communicators() == 0);
+}
+TEST_CASE("gpu::open fails on all ranks if NCCL does not start on one, and starts it again") {
+  const stage on(2);
+  tutti::init_options options;
+  options.timeout = tutti::test::patience;
+  tutti::run_local(2, options,
+                   [&on](communicator world) { return starts_at_the_second_try(std::move(world), &on); });
 }
 TEST_CASE("a call that does not return is ended from outside") {
   const stage on(2);

@@ -139,7 +139,15 @@ task<device> open_for(communicator world, device given, open_options how) {
     opened->ranks[member] = all[r];
   }
   const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
-  if (by_nccl && opened->why_not_nccl(members).empty()) co_await nccl::load_kernels(given);
+  if (by_nccl && opened->why_not_nccl(members).empty()) {
+    try {
+      co_await nccl::load_kernels(given);
+    } catch (const error& e) {
+      mine.failure.set(e);
+    }
+    co_await among.all_gather(mine, all);
+    check(all);
+  }
   impl::world_devices::place_of(world) = std::move(opened);
   co_return given;
 }

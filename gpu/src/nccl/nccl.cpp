@@ -305,9 +305,10 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
 task<> load_kernels(gpu::device on) {
   static std::mutex mutex;
   static std::set<std::weak_ptr<driver>, std::owner_less<>> loaded;
+  const std::shared_ptr<driver>& of = on.shared_state()->shared_driver();
   {
     const std::lock_guard lock(mutex);
-    if (!loaded.insert(on.shared_state()->shared_driver()).second) co_return;
+    if (!loaded.insert(of).second) co_return;
   }
   const std::function<void()> f = [&calls = abi::load().required("NCCL")] {
     abi::unique_id id;
@@ -316,7 +317,15 @@ task<> load_kernels(gpu::device on) {
     check(calls, calls.init(&made, 1, id, 0), "ncclCommInitRank of one rank");
     calls.destroy(made);
   };
-  co_await with_timeout(call_on(submit_thread::of(on.shared_state()), f), on.state().timeout());
+  try {
+    co_await with_timeout(call_on(submit_thread::of(on.shared_state()), f), on.state().timeout());
+  } catch (const error& e) {
+    const std::lock_guard lock(mutex);
+    loaded.erase(of);
+    throw error(code_of(e), fmt::format("NCCL does not start on {}: {} (NCCL_DEBUG=INFO says more; "
+                                        "TUTTI_GPU_BACKEND=staged does without NCCL)",
+                                        on.name(), e.what()));
+  }
 }
 
 operation<> exchange(const communicator& on, batch messages, const gpu::stream& after, call_site where) {

@@ -131,6 +131,7 @@ struct library {
   std::uint64_t next_id = 1;
   bool blocked = false;
   bool ignores_revocations = false;
+  int refused_device = -1;
   int hold = nccl_hold_none;
   int held = 0;           // calls that are held now
   int interruptions = 0;  // aborts and revocations
@@ -383,6 +384,10 @@ result message_part(call_part p) {
 // Waits for all ranks of a new communicator, as NCCL does.
 result join(const std::string& name, int size, int rank, communicator** made) {
   std::unique_lock lock(lib().mutex);
+  if (size == 1 && cuda().current_device() == lib().refused_device) {
+    lib().last_error = "no room for the stack";
+    return unhandled_cuda_error;
+  }
   std::shared_ptr<world>& place = lib().worlds[name];
   if (!place) place = std::make_shared<world>();
   const std::shared_ptr<world> w = place;
@@ -440,6 +445,7 @@ TUTTI_EXPORT void tutti_fake_nccl_reset(void) {
   lib().fail_next = success;
   lib().communicators = 0;
   lib().ignores_revocations = false;
+  lib().refused_device = -1;
   lib().hold = nccl_hold_none;
   lib().aborts = lib().misuses = 0;
   lib().slow_ends = {};
@@ -452,6 +458,10 @@ TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
 TUTTI_EXPORT void tutti_fake_nccl_fail_next(int code) {
   const std::lock_guard lock(lib().mutex);
   lib().fail_next = code;
+}
+TUTTI_EXPORT void tutti_fake_nccl_refuse_device(int device) {
+  const std::lock_guard lock(lib().mutex);
+  lib().refused_device = device;
 }
 TUTTI_EXPORT void tutti_fake_nccl_hold(int where) {
   const std::lock_guard lock(lib().mutex);

@@ -56,8 +56,8 @@ struct open_options {
 // Completes: when all ranks have their device. It stays open until the last communicator of its world has
 // gone.
 // Errors: on all ranks: errc::not_supported if a rank has no such device, saying what is missing and how to
-// get the emulated one. errc::mismatch for different options.
-// Cost: one duplicate() of `world`, and one all_gather. The libraries start on the compute pool, which takes
+// get the emulated one. errc::mismatch for different options. errc::device_failed if NCCL does not start on a rank.
+// Cost: one duplicate() of `world`, one all_gather, and another where NCCL serves. The libraries start on the compute pool, which takes
 // hundreds of milliseconds; the loop goes on meanwhile.
 //
 // Operations on device memory are those of tutti::communicator, in every form. They are ordered with those on
