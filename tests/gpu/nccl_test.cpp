@@ -195,6 +195,22 @@ task<> works_anew(place at) {
   co_await at.world.barrier();
 }
 
+// Rank 1 does not come to the first collective of a communicator.
+task<> absent_from_the_first(place at, const stage* on) {
+  gpu::device_buffer<int> a(at.device, 10);
+  {
+    const communicator work = co_await at.world.duplicate();
+    if (at.world.rank() == 0) {
+      const auto seen =
+          co_await failure_in(tutti::with_timeout(work.all_reduce(a, tutti::sum, at.stream), 100ms));
+      TUTTI_EXPECT(seen.code == errc::timed_out);
+    }
+    co_await at.world.barrier();
+  }
+  TUTTI_EXPECT(on->communicators() == 0);
+  co_await works_anew(at);
+}
+
 // NCCL does not start on rank 1; then it does.
 task<> starts_at_the_second_try(communicator world, const stage* on) {
   const gpu::device device = cuda::open(world, world.rank());
@@ -351,6 +367,10 @@ TEST_CASE("a call that is taken back ends on all ranks, and NCCL with it; shrink
   const stage on(3);
   run(3, cancelled_on_rank_0);
   CHECK(on.communicators() == 0);
+}
+TEST_CASE("a rank that is absent from the first collective leaves NCCL to the others") {
+  const stage on(2);
+  run(2, [&on](place at) { return absent_from_the_first(std::move(at), &on); }, 5s);
 }
 TEST_CASE("gpu::open fails on all ranks if NCCL does not start on one, and starts it again") {
   const stage on(2);

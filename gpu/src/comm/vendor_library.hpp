@@ -110,9 +110,9 @@ struct library_texts {
   const char* connect_failed = "";  // follows "... has not connected the ranks within N ms: "
 };
 
-// Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit
-// thread makes all calls, `prepare` first. `limit` ends the wait for init(), which returns when all ranks have
-// called it.
+// Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit thread
+// makes all calls, `prepare` first. init() returns when all ranks have called it, so no rank calls it before all are
+// here; `limit` ends the wait for it.
 template <class Id, class Communicator, class Table>
 task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::submit_thread> thread,
                                   std::chrono::milliseconds limit, const Table* calls, library_texts texts,
@@ -126,13 +126,17 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::su
   const int rank = control.rank(), size = control.size();
   auto mine = std::make_shared<invitation>();
   mine->version = calls->version;
-  if (rank == 0) {
-    const std::function<void()> make_id = [mine, prepare, calls] {
-      mine->code = prepare();
-      if (mine->code == success) mine->code = calls->get_unique_id(&mine->id);
-    };
-    co_await impl::call_on(thread, make_id);
-  }
+  const auto check = [=](result code, const char* what) {
+    if (code != success)
+      throw error(errc::device_failed,
+                  fmt::format("{}: {}{}", what, calls->explain(code, nullptr), texts.init_failed));
+  };
+  const std::function<void()> make_id = [=] {
+    mine->code = prepare();
+    if (rank != 0) return check(mine->code, texts.prepare);
+    if (mine->code == success) mine->code = calls->get_unique_id(&mine->id);
+  };
+  co_await impl::call_on(thread, make_id);
   co_await control.broadcast(*mine, 0);
   if (mine->code != success)
     throw error(errc::device_failed,
@@ -141,14 +145,9 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::su
     throw error(errc::mismatch,
                 fmt::format("rank {} has {} {}, rank 0 has {}: all ranks need the same", rank, texts.name,
                             version_text(calls->version), version_text(mine->version)));
+  co_await control.barrier();
   auto made = std::make_shared<Communicator*>(nullptr);
   const std::function<void()> init = [=] {
-    const auto check = [&](result code, const char* what) {
-      if (code != success)
-        throw error(errc::device_failed,
-                    fmt::format("{}: {}{}", what, calls->explain(code, nullptr), texts.init_failed));
-    };
-    if (rank != 0) check(prepare(), texts.prepare);
     check(calls->init(made.get(), size, mine->id, rank), texts.init);
   };
   try {
