@@ -55,13 +55,17 @@ class stage {
   void fail_next(int code) const { call<void(int)>("tutti_fake_nccl_fail_next")(code); }
   void hold(int where) const { call<void(int)>("tutti_fake_nccl_hold")(where); }
   void ignore_revocations() const { call<void(int)>("tutti_fake_nccl_ignore_revocations")(1); }
-  void make_ends_slow() const { call<void(int)>("tutti_fake_nccl_slow_ends")(300); }
+  void make_ends_slow(int ms) const { call<void(int)>("tutti_fake_nccl_slow_ends")(ms); }
   int communicators() const { return number("communicators"); }
   int aborts() const { return number("aborts"); }
   void refuse_device(int ordinal) const { call<void(int)>("tutti_fake_nccl_refuse_device")(ordinal); }
-  task<> until_held() const {
-    for (int i = 0; i < 30000 && number("held") == 0; ++i) co_await tutti::sleep_for(1ms);
-    TUTTI_EXPECT(number("held") > 0);
+  task<> until_held(int calls = 1) const {
+    for (int i = 0; i < 30000 && number("held") < calls; ++i) co_await tutti::sleep_for(1ms);
+    TUTTI_EXPECT(number("held") >= calls);
+  }
+  task<> until_communicators(int live) const {
+    for (int i = 0; i < 30000 && communicators() != live; ++i) co_await tutti::sleep_for(1ms);
+    TUTTI_EXPECT(communicators() == live);
   }
   // Starts make() while the device can create only `events` more events.
   template <class Make>
@@ -211,6 +215,81 @@ task<> absent_from_the_first(place at, const stage* on) {
   co_await works_anew(at);
 }
 
+// Both ranks take their call back while NCCL connects them.
+task<> ended_while_connecting(place at, const stage* on) {
+  gpu::device_buffer<int> a(at.device, 10);
+  on->hold(nccl_hold_init);
+  {
+    const communicator work = co_await at.world.duplicate();
+    tutti::request r = tutti::start(work.all_reduce(a, tutti::sum, at.stream));
+    co_await on->until_held(2);
+    co_await at.world.barrier();
+    r.cancel();
+    const auto seen = co_await failure_awaiting(&r);
+    TUTTI_EXPECT(seen.code == errc::cancelled);
+    co_await at.world.barrier();
+  }
+  on->hold(nccl_hold_none);
+  co_await on->until_communicators(0);
+  co_await at.world.barrier();
+  co_await works_anew(at);
+}
+
+// Rank 0 gives up `calls` of the connected communicators, which rank 1 does not make. Rank 1 keeps its handles.
+task<> given_up(place at, const stage* on, std::size_t calls) {
+  std::vector<communicator> work;
+  std::vector<gpu::device_buffer<int>> buffers;
+  std::vector<gpu::stream> streams;
+  for (std::size_t i = 0; i < calls; ++i) {
+    work.push_back(co_await at.world.duplicate());
+    buffers.emplace_back(at.device, 10);
+    streams.emplace_back(at.device);
+    co_await work[i].all_reduce(buffers[i], tutti::sum, streams[i]);
+  }
+  if (at.world.rank() == 0) {
+    std::vector<tutti::request> pending;
+    for (std::size_t i = 0; i < calls; ++i) {
+      pending.push_back(tutti::start(work[i].all_reduce(buffers[i], tutti::sum, streams[i])));
+      streams[i].wait(pending[i]);
+    }
+    co_await tutti::sleep_for(50ms);  // the kernels wait for rank 1
+    for (tutti::request& r : pending) r.cancel();
+    for (tutti::request& r : pending) {
+      const auto seen = co_await failure_awaiting(&r);
+      TUTTI_EXPECT(seen.code == errc::cancelled);
+    }
+  }
+  co_await on->until_communicators(0);
+  co_await at.world.barrier();
+  co_await works_anew(at);
+}
+
+// A gate is closed when a communicator of NCCL's ends, and one would close while that is freed.
+task<> gates_beside_an_abort(place at, const stage* on) {
+  gpu::device_buffer<int> a(at.device, 10);
+  const gpu::stream other(at.device);
+  co_await at.world.all_reduce(a, tutti::sum, at.stream);
+  on->hold(nccl_hold_entry);
+  tutti::request r = tutti::start(at.world.all_reduce(a, tutti::sum, at.stream));
+  co_await on->until_held();
+  gpu::gate closed = other.close();
+  r.cancel();
+  const auto seen = co_await failure_awaiting(&r);
+  TUTTI_EXPECT(seen.code == errc::cancelled);
+  on->hold(nccl_hold_none);
+  co_await tutti::sleep_for(300ms);
+  TUTTI_EXPECT(on->aborts() == 0);
+  on->make_ends_slow(60000);
+  closed.open();
+  for (int i = 0; i < 30000 && on->aborts() == 0; ++i) co_await tutti::sleep_for(1ms);
+  TUTTI_EXPECT(on->aborts() == 1);
+  const auto refused = tutti::test::failure_of([&] { closed = other.close(); });
+  TUTTI_EXPECT(refused.code == errc::resources && refused.says("stream::follow()"));
+  on->make_ends_slow(0);
+  closed = other.close();  // waits for the abort
+  TUTTI_EXPECT(!closed.is_open());
+}
+
 // NCCL does not start on rank 1; then it does.
 task<> starts_at_the_second_try(communicator world, const stage* on) {
   const gpu::device device = cuda::open(world, world.rank());
@@ -283,6 +362,7 @@ task<> without_an_event(place at, const stage* on, int events) {
   tutti::request r = on->start_short_of_events(at.stream, events, sum_up);
   const auto seen = co_await failure_awaiting(&r);
   TUTTI_EXPECT(seen.code == errc::resources || (events > 0 && seen.code == errc::success));
+  TUTTI_EXPECT(on->aborts() == 0);
   const communicator next = co_await at.world.shrink();
   co_await at.stream.upload(a, ones);
   co_await next.all_reduce(a, tutti::sum, at.stream);
@@ -372,12 +452,29 @@ TEST_CASE("a rank that is absent from the first collective leaves NCCL to the ot
   const stage on(2);
   run(2, [&on](place at) { return absent_from_the_first(std::move(at), &on); }, 5s);
 }
+TEST_CASE("what NCCL connects for nobody is freed") {
+  const stage on(2);
+  run(2, [&on](place at) { return ended_while_connecting(std::move(at), &on); });
+  CHECK(on.communicators() == 0);
+}
 TEST_CASE("gpu::open fails on all ranks if NCCL does not start on one, and starts it again") {
   const stage on(2);
   tutti::init_options options;
   options.timeout = tutti::test::patience;
   tutti::run_local(2, options,
                    [&on](communicator world) { return starts_at_the_second_try(std::move(world), &on); });
+}
+TEST_CASE("a communicator of NCCL's ends on all ranks, also on those that made no call and keep theirs") {
+  const stage on(2);
+  run(2, [&on](place at) { return given_up(std::move(at), &on, 1); });
+}
+TEST_CASE("communicators of NCCL's that end together end each other's wait for the device") {
+  const stage on(2);
+  run(2, [&on](place at) { return given_up(std::move(at), &on, 3); });
+}
+TEST_CASE("nothing of NCCL's is freed beside a closed gate") {
+  const stage on(1);
+  run(1, [&on](place at) { return gates_beside_an_abort(std::move(at), &on); });
 }
 TEST_CASE("a call that does not return is ended from outside") {
   const stage on(2);
@@ -405,7 +502,7 @@ TEST_CASE("nothing uses a communicator that was aborted during a call") {
 }
 TEST_CASE("the thread that interrupts a call ends before the communicator's loop does") {
   const stage on(2);
-  on.make_ends_slow();
+  on.make_ends_slow(300);
   run(2, [&on](place at) { return stuck_in_the_library(std::move(at), &on); });
   CHECK(on.communicators() == 0);
 }
@@ -416,7 +513,6 @@ TEST_CASE("an operation of NCCL's that could not be started leaves nothing pendi
       CAPTURE(events);
       const stage on(1, 0, words);
       run(1, [&on, events](place at) { return without_an_event(std::move(at), &on, events); }, 2s);
-      CHECK(on.aborts() == 0);
       CHECK(on.communicators() == 0);
     }
 }

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <tutti/gpu/stream.hpp>
+#include <tutti/sleep.hpp>
 #include <utility>
 
 namespace tutti::gpu {
@@ -192,10 +194,11 @@ task<> communicator_devices::perform(work_state* w) {
   if (by != backend::nccl && by != backend::oneccl)
     co_return co_await own_->perform(w, by, mine ? &*mine : nullptr);
   library& with = by == backend::nccl ? nccl_ : oneccl_;
-  if (!with.connected || connecting_ > 0) {
-    ++connecting_;
-    const scope_exit waited([this] { --connecting_; });
+  if (!with.connected || taking_turns_ > 0 || on_->driver().frees_first()) {
+    ++taking_turns_;
+    const scope_exit waited([this] { --taking_turns_; });
     co_await own_->its_turn(&*mine);
+    while (on_->driver().frees_first()) co_await sleep_for(std::chrono::milliseconds(1));
     if (!with.connected && by == backend::nccl)
       with.connected = co_await nccl::connect(std::exchange(with.beside, {}), device(on_));
     else if (!with.connected)

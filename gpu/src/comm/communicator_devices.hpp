@@ -103,7 +103,7 @@ class communicator_devices final {
   const open_options how_;
   std::shared_ptr<device_group> own_;
   library nccl_, oneccl_;
-  int connecting_ = 0;        // operations that wait for a connection
+  int taking_turns_ = 0;      // operations that wait for a connection, or for memory to be freed
   const std::string forced_;  // why the other backends do not serve, if one is forced
   std::string why_not_nccl_, why_not_oneccl_;
 };

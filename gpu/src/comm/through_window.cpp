@@ -94,7 +94,7 @@ task<> device_group::find_window() {
 task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, bool* told) {
   const device_arguments& c = w->what;
   driver& d = on_->driver();
-  w->keep_until_done(hold_frees(on_->shared_driver()));
+  w->keep_until_done(make_recycled<frees_hold>(on_->shared_driver()));
   co_await take_turn(w, &use, mine);
   const chunk_layout layout(c, rank(), size());
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));

@@ -110,13 +110,27 @@ struct library_texts {
   const char* connect_failed = "";  // follows "... has not connected the ranks within N ms: "
 };
 
+// Comes behind init(), which nobody waits for any more.
+template <class Communicator>
+struct after_init final : impl::job {
+  after_init(std::shared_ptr<Communicator*> m, std::function<void(Communicator*)> f)
+      : made(std::move(m)), unclaimed(std::move(f)) {}
+  void run() noexcept override {}
+  void finished() noexcept override {
+    if (*made != nullptr) unclaimed(*made);
+  }
+  const std::shared_ptr<Communicator*> made;
+  const std::function<void(Communicator*)> unclaimed;
+};
+
 // Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit thread
 // makes all calls, `prepare` first. init() returns when all ranks have called it, so no rank calls it before all are
-// here; `limit` ends the wait for it.
+// here; `limit` ends the wait for it. What init() makes when nobody waits any more goes to `unclaimed`, on the loop.
 template <class Id, class Communicator, class Table>
 task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::submit_thread> thread,
                                   std::chrono::milliseconds limit, const Table* calls, library_texts texts,
-                                  std::function<result()> prepare) {
+                                  std::function<result()> prepare,
+                                  std::function<void(Communicator*)> unclaimed) {
   // The id, or why there is none: if rank 0 has failed, the others must not wait for the id.
   struct invitation {
     Id id{};
@@ -150,6 +164,10 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::su
   const std::function<void()> init = [=] {
     check(calls->init(made.get(), size, mine->id, rank), texts.init);
   };
+  bool taken = false;
+  const impl::scope_exit unless_taken([&] {
+    if (!taken) thread->submit(std::make_shared<after_init<Communicator>>(made, unclaimed));
+  });
   try {
     co_await with_timeout(impl::call_on(thread, init), limit);
   } catch (const error& e) {
@@ -157,6 +175,7 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::su
     throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,
                                              limit.count(), texts.connect_failed));
   }
+  taken = true;
   co_return *made;
 }
 

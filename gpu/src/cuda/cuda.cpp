@@ -10,8 +10,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
@@ -48,6 +50,8 @@ constexpr std::size_t streams_in_stock = 24;
 // Of each loop: each side stream takes one of the few hardware queues.
 constexpr std::ptrdiff_t most_sides = 4;
 constexpr unsigned threads_per_block = 256;
+constexpr auto longest_wait_for_long_free = std::chrono::seconds(1);
+using clock = std::chrono::steady_clock;
 
 // Errors after which no call in the context succeeds.
 bool lost(abi::result code) noexcept {
@@ -237,7 +241,7 @@ class cuda_driver final : public driver, process_sharing {
       calls.capture_mode(&mode);
       std::unique_lock lock(frees_mutex_);
       // Gates open at the end of their loop at the latest.
-      may_free_.wait(lock, [this] { return holds_ == 0; });
+      frees_changed_.wait(lock, [this] { return may_free(); });
       f();
     });
   }
@@ -249,7 +253,36 @@ class cuda_driver final : public driver, process_sharing {
   void hold_frees(bool on) noexcept override {
     const std::lock_guard lock(frees_mutex_);
     holds_ += on ? 1 : -1;
-    if (holds_ == 0) may_free_.notify_one();
+    frees_changed_.notify_all();
+  }
+  bool close_gate() noexcept override {
+    std::unique_lock lock(frees_mutex_);
+    if (!frees_changed_.wait_for(lock, longest_wait_for_long_free, [this] { return long_frees_ == 0; }))
+      return false;
+    ++gates_;
+    frees_changed_.notify_all();
+    return true;
+  }
+  void open_gate() noexcept override {
+    const std::lock_guard lock(frees_mutex_);
+    --gates_;
+    frees_changed_.notify_all();
+  }
+  void free_long(const std::function<void()>& f, std::chrono::milliseconds patience) override {
+    {
+      std::unique_lock lock(frees_mutex_);
+      frees_changed_.wait_for(lock, patience, [this] { return may_free(); });
+      frees_changed_.wait(lock, [this] { return gates_ == 0; });
+      ++long_frees_;
+      long_free_since_ = clock::now();
+    }
+    f();
+    const std::lock_guard lock(frees_mutex_);
+    --long_frees_;
+    frees_changed_.notify_all();
+  }
+  bool frees_first() const noexcept override {
+    return long_frees_ > 0 && clock::now() - long_free_since_.load() < longest_wait_for_long_free;
   }
 
   // ---- streams, events and words ----
@@ -432,6 +465,8 @@ class cuda_driver final : public driver, process_sharing {
     check(try_call(f, arguments...), what);
   }
 
+  bool may_free() const noexcept { return holds_ == 0 && gates_ == 0; }  // requires frees_mutex_
+
   abi::result create_stream(abi::stream** made, bool urgent) {
     int least = 0, greatest = 0;
     calls.priorities(&least, &greatest);
@@ -488,8 +523,12 @@ class cuda_driver final : public driver, process_sharing {
   std::mutex sides_mutex_;
   std::multimap<void*, side_stream> sides_;  // by stream, one for each loop that waits for it
   std::mutex frees_mutex_;                   // held while memory is freed
-  std::condition_variable may_free_;
+  std::condition_variable frees_changed_;
   int holds_ = 0;
+  // Written under the mutex.
+  std::atomic<int> gates_{0};       // closed
+  std::atomic<int> long_frees_{0};  // in progress
+  std::atomic<clock::time_point> long_free_since_{};
   boost::asio::thread_pool reaper_{1};
 };
 

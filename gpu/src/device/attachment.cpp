@@ -166,7 +166,14 @@ bool stream_state::passed(const point& p) const {
 
 gate_word::gate_word(const attachment& on, const attachment& of)
     : driver_(on.shared_driver()), word_(driver_->make_word()), waits_(of.shared_driver()) {
-  waits_->hold_frees(true);
+  if (waits_->close_gate()) return;
+  driver_->destroy_word(word_);
+  throw error(
+      errc::resources,
+      fmt::format(
+          "no gate can close on {} now: NCCL frees a communicator that has failed, which waits for the "
+          "device; stream::follow() needs no gate, or try again later",
+          waits_->name()));
 }
 gate_word::~gate_word() {
   open();
@@ -177,7 +184,7 @@ void gate_word::open() noexcept {
     word_.value->store(1, std::memory_order_release);
     driver_->changed(word_);
   }
-  if (holds_frees_.exchange(false)) waits_->hold_frees(false);
+  if (closed_.exchange(false)) waits_->open_gate();
 }
 
 // ---- attachment ----

@@ -172,7 +172,7 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
 // A word that a stream waits for until the host or another stream writes it.
 class gate_word {
  public:
-  // `on` has the word, and `of` the stream that waits for it.
+  // `on` has the word, and `of` the stream that waits for it. Throws errc::resources while no gate may close there.
   gate_word(const attachment& on, const attachment& of);
   ~gate_word();
   const word& get() const noexcept { return word_; }
@@ -183,7 +183,7 @@ class gate_word {
   std::shared_ptr<gpu::impl::driver> driver_;
   word word_;
   std::shared_ptr<gpu::impl::driver> waits_;
-  std::atomic<bool> holds_frees_{true};
+  std::atomic<bool> closed_{true};
 };
 
 class attachment final : public tutti::extend::poller, public std::enable_shared_from_this<attachment> {

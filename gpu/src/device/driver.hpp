@@ -145,9 +145,18 @@ class driver {
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
 
-  // Counted, on any thread: no memory is freed while this is on. For closed gates and for work that waits for
-  // other ranks, because freeing would wait for them.
+  // Counted, on any thread: no memory is freed while this is on. For work that waits for other ranks, because freeing
+  // would wait for it.
   virtual void hold_frees(bool) noexcept {}
+  // The same for closed gates. While free_long() calls f, no gate may close: waits for a second at most, and then returns
+  // false.
+  virtual bool close_gate() noexcept { return true; }
+  virtual void open_gate() noexcept {}
+  // Calls f(), which frees memory and may take long, on this thread, which is none of a loop. First it waits until
+  // all gates are open, and at most `patience` for work that waits for other ranks.
+  virtual void free_long(const std::function<void()>& f, std::chrono::milliseconds /* patience */) { f(); }
+  // Whether work that would hold frees has to wait for a moment, a second at most: free_long() calls f.
+  virtual bool frees_first() const noexcept { return false; }
 
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
@@ -237,11 +246,20 @@ class scope_exit {
   F f_;
 };
 
-// Holds the frees of a driver while the result lives.
-inline std::shared_ptr<const void> hold_frees(std::shared_ptr<driver> of) {
-  of->hold_frees(true);
-  auto end = [of = std::move(of)] { of->hold_frees(false); };
-  return tutti::extend::make_recycled<scope_exit<decltype(end)>>(std::move(end));
-}
+// Holds the frees of a driver until it is destroyed, or released on any thread.
+class frees_hold {
+ public:
+  explicit frees_hold(std::shared_ptr<driver> of) : of_(std::move(of)) { of_->hold_frees(true); }
+  frees_hold(const frees_hold&) = delete;
+  frees_hold& operator=(const frees_hold&) = delete;
+  ~frees_hold() { release(); }
+  void release() noexcept {
+    if (holds_.exchange(false)) of_->hold_frees(false);
+  }
+
+ private:
+  const std::shared_ptr<driver> of_;
+  std::atomic<bool> holds_{true};
+};
 
 }  // namespace tutti::gpu::impl

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tutti/extend/failure.hpp>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -70,21 +71,29 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
   return r;
 }
 
-// The device's submit thread calls NCCL in the order in which operations started; the loop never does.
-// Operations run on a stream of the connection.
-class connection final : public vendor, public std::enable_shared_from_this<connection> {
+// The device's submit thread calls NCCL in the order in which operations started; the loop never does. Operations run
+// on a stream of the connection. An abort waits for those of the other ranks of the node, so a rank that ends NCCL's
+// communicator fails `control`, and thereby ends it on all ranks.
+class connection final : public vendor,
+                         attachment::listener,
+                         public std::enable_shared_from_this<connection> {
  public:
-  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
+  connection(std::shared_ptr<attachment> on, communicator control, std::shared_ptr<submit_thread> thread,
              std::shared_ptr<owned_communicator> handle, std::shared_ptr<idle_communicators> idle)
       : on_(std::move(on)),
+        control_(std::move(control)),
         thread_(std::move(thread)),
         handle_(std::move(handle)),
         idle_(std::move(idle)),
         stream_(stream_state::make(on_)),
-        side_(stream_state::make(on_)) {}
+        side_(stream_state::make(on_)) {
+    on_->listen(*this);
+  }
   ~connection() override {
+    on_->unlisten(*this);
     forget_done();
     if (!pending_.empty()) end(error(errc::cancelled, "the communicator has gone"));
+    poll();
     if (ended_.empty()) idle_->add(handle_);
   }
 
@@ -94,11 +103,12 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
     forget_done();
     const std::shared_ptr<work_state> work = w->shared_from_this();
     work->voided = make_recycled<std::atomic<bool>>(false);
-    work->keep_until_done(hold_frees(on_->shared_driver()));
+    const auto hold = make_recycled<frees_hold>(on_->shared_driver());
+    work->keep_until_done(hold);
     auto j = make_recycled<operation_job>(shared_from_this(), work);
     // Reserving the point is the last step that may fail. After it the operation counts as called.
     point& place = j->take_place();
-    pending_.push_back(work);
+    pending_.push_back({work, hold});
     work->keep_until_done(work->what.extra);
     work->owner = this;
     work->stop = [](work_state& state, const error& why) { static_cast<connection*>(state.owner)->end(why); };
@@ -200,30 +210,47 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
 
   void forget_done() noexcept {
     // Only from the front: the others follow later.
-    while (!pending_.empty() && pending_.front()->done) {
-      pending_.front()->stop = nullptr;
+    while (!pending_.empty() && pending_.front().work->done) {
+      pending_.front().work->stop = nullptr;
       pending_.pop_front();
     }
   }
-  // Fails all pending operations, and ends NCCL's communicator.
+  // Looks whether another rank has ended NCCL's communicator. Operations learn of it by their own communicator.
+  bool poll() noexcept override {
+    if (!ended_.empty()) return false;
+    const tutti::extend::failure told = tutti::extend::failure_of(control_);
+    if (told.code == errc::success || told.code == errc::shut_down) return false;
+    forget_done();
+    if (!pending_.empty()) return false;
+    end(error(told.code, told.text));
+    return true;
+  }
+  // Fails all pending operations, and ends NCCL's communicator on all ranks.
   void end(const error& why) noexcept {
-    for (const auto& work : std::exchange(pending_, {})) {
+    frees_holds holds;
+    for (const auto& [work, held] : std::exchange(pending_, {})) {
       work->stop = nullptr;
       work->fail(why);
+      if (auto hold = held.lock()) holds.push_back(std::move(hold));
     }
     if (!ended_.empty()) return;
     ended_ = *why.what() == '\0' ? "it was cancelled" : why.what();
-    handle_->end(on_->shared_driver());
-    thread_->submit([of = handle_] { of->abort(); });
+    tutti::extend::fail(control_, code_of(why), ended_);
+    idle_->end(handle_, std::move(holds), {stream_, side_});
   }
 
+  struct started {
+    std::shared_ptr<work_state> work;
+    std::weak_ptr<frees_hold> held;
+  };
   const std::shared_ptr<attachment> on_;
+  const communicator control_;
   const std::shared_ptr<submit_thread> thread_;
   const std::shared_ptr<owned_communicator> handle_;
   const std::shared_ptr<idle_communicators> idle_;
   const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
-  recycled_deque<std::shared_ptr<work_state>> pending_;
+  recycled_deque<started> pending_;
   std::string ended_;  // the reason; empty while connected
 };
 
@@ -295,11 +322,20 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
         .connect_failed =
             "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
             "NCCL_SOCKET_IFNAME chooses interfaces)"};
-    abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
-        std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-    chosen = std::make_shared<owned_communicator>(calls, handle, rank, ranks, number);
+    const auto owned_by_us = [&calls, rank, ranks, number](abi::communicator* made) {
+      return std::make_shared<owned_communicator>(calls, made, rank, ranks, number);
+    };
+    // Its thread is kept by `idle`, which must not keep itself.
+    const std::function<void(abi::communicator*)> unclaimed = [to = std::weak_ptr(idle),
+                                                               owned_by_us](abi::communicator* made) {
+      if (const auto ends = to.lock()) ends->end(owned_by_us(made));
+    };
+    abi::communicator* const made = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
+        control, thread, on.state().timeout(), &calls, texts, nothing, unclaimed);
+    chosen = owned_by_us(made);
   }
-  co_return std::make_shared<connection>(on.shared_state(), thread, std::move(chosen), idle);
+  co_return std::make_shared<connection>(on.shared_state(), std::move(control), thread, std::move(chosen),
+                                         idle);
 }
 
 task<> load_kernels(gpu::device on) {

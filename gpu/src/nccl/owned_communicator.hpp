@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which thread uses NCCL's communicator, and which frees it.
+// Which threads use NCCL's communicator, and which frees it.
 //
-// The submit thread owns the communicator: it alone passes it to NCCL, and it alone frees it, between two
-// uses. The loop thread ends it: no use begins after that.
+// The submit thread alone passes it to NCCL. The loop thread ends it: no use begins after that. Then the ender, a thread
+// of its own, frees it. An abort waits for the other ranks of the node to abort theirs, and for the device, where
+// another communicator that has ended may still have work.
 //
-// There is one exception. A call that waits for other ranks may never return. If the loop thread ends the
-// communicator during such a call, the interrupter, a thread of its own, gets the submit thread out:
+// A call that waits for other ranks may never return. The ender gets the submit thread out of it:
 //
 //   loop thread     end()
-//   interrupter       | patience | revoke | patience | abort |
-//   submit thread   --[ waiting( the call ......................) ]-- ~use joins the interrupter
+//   ender             | patience | revoke | patience | abort |
+//   submit thread   --[ waiting( the call ......................) ]--
 //
 // - Revoking frees nothing: a submit thread that enters the call only now finds a valid communicator.
 // - Aborting frees. It comes last: the call has ignored the revocation, or NCCL is older than 2.28.7 and
 //   cannot revoke. The submit thread finds get() == nullptr when the call returns.
-// - The interrupter acts only during waiting(), and waiting() does not return while the interrupter acts.
-// - The interrupter ends before the use does, so no thread outlives the device that it works on.
+// - The ender interrupts only during waiting(), and waiting() does not return while the ender is in NCCL.
+//
+// After the last use the ender revokes, so that NCCL's kernels end. It aborts when all gates are open, because freeing
+// would wait for them. An older NCCL aborts at once.
 //
 // Destroying waits for the device, and for the other ranks of the node. One whose stream stands at a gate that waits for
 // this rank could not do it. So healthy communicators are kept for later ones of the same ranks (idle_communicators).
@@ -37,32 +39,35 @@
 
 namespace tutti::nccl {
 
+using frees_holds = std::vector<std::shared_ptr<gpu::impl::frees_hold>>;
+
 class owned_communicator {
  public:
   owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, std::vector<int> its_ranks,
                      std::uint64_t its_number) noexcept
       : calls(c), rank(its_rank), ranks(std::move(its_ranks)), number(its_number), handle_(handle) {}
 
-  // ---- On the loop thread ----
-
-  // No use begins from now on; a call that does not return is interrupted.
-  void end(std::shared_ptr<gpu::impl::driver> on) noexcept {
+  // On the loop thread: no use begins from now on.
+  void end() noexcept {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(ended_, true)) return;
-    if (!in_use_) return;
-    interrupter_ = std::jthread([this, on = std::move(on)] {
-      on->enter_thread();
-      interrupt();
-    });
+    ended_ = true;
   }
-
-  // ---- On the submit thread, between uses ----
-
-  // Frees it, unless it has been freed.
-  void abort() noexcept {
-    if (abi::communicator* const c = take()) calls.abort(c);
+  // On the ender, once, after end(): waits for the last use, and interrupts its call if that does not return. Frees
+  // the communicator. `holds` are those of its work.
+  void finish(gpu::impl::driver& on, const frees_holds& holds) noexcept {
+    {
+      std::unique_lock lock(mutex_);
+      interrupt(lock);
+      changed_.wait(lock, [this] { return !in_use_; });
+      if (handle_ == nullptr) return;
+    }
+    if (calls.revoke == nullptr) return abort();
+    if (!revoked_) calls.revoke(handle_, 0);
+    for (const auto& h : holds) h->release();
+    on.free_long([this] { abort(); }, patience_with_others);
   }
-  // Waits for the other ranks of the node, and frees it.
+  // On the submit thread, between uses, of one that has not ended: waits for the other ranks of the node, and frees
+  // it.
   void destroy() noexcept {
     if (abi::communicator* const c = take()) {
       calls.finalize(c);
@@ -85,10 +90,8 @@ class owned_communicator {
     use& operator=(const use&) = delete;
     ~use() {
       if (of_ == nullptr) return;
-      std::jthread interrupter;  // joined after the lock is released
       const std::lock_guard lock(of_->mutex_);
       of_->in_use_ = false;
-      interrupter = std::move(of_->interrupter_);
       of_->changed_.notify_all();
     }
 
@@ -126,20 +129,24 @@ class owned_communicator {
   // was stopped does not count.
   static constexpr int patience = 100;
   static constexpr auto short_wait = std::chrono::milliseconds(1);
+  // With work of healthy communicators: until it is done, nothing should be freed.
+  static constexpr auto patience_with_others = std::chrono::seconds(2);
 
   abi::communicator* take() noexcept {
     const std::lock_guard lock(mutex_);
     ended_ = true;
     return std::exchange(handle_, nullptr);
   }
+  void abort() noexcept {
+    if (abi::communicator* const c = take()) calls.abort(c);
+  }
 
-  void interrupt() noexcept {
-    std::unique_lock lock(mutex_);
+  void interrupt(std::unique_lock<std::mutex>& lock) noexcept {
     for (const bool by_revoking : {true, false}) {
       if (by_revoking && calls.revoke == nullptr) continue;
       if (returns(lock)) return;
       abi::communicator* const c = by_revoking ? handle_ : std::exchange(handle_, nullptr);
-      interrupting_ = true;
+      revoked_ = interrupting_ = true;
       lock.unlock();
       by_revoking ? calls.revoke(c, 0) : calls.abort(c);
       lock.lock();
@@ -164,22 +171,34 @@ class owned_communicator {
   bool ended_ = false;
   bool in_use_ = false;
   bool waiting_ = false;       // the submit thread is in a call that may not return, or about to enter it
-  bool interrupting_ = false;  // the interrupter is in NCCL
-  std::jthread interrupter_;
+  bool interrupting_ = false;  // the ender is in NCCL
+  bool revoked_ = false;       // of the ender
 };
 
-// The communicators that nobody uses any longer, on one rank.
+// The communicators that nobody uses any longer, on one rank: healthy ones, which wait for the next use, and those
+// that end.
 class idle_communicators {
  public:
   explicit idle_communicators(std::shared_ptr<gpu::impl::submit_thread> thread)
       : thread_(std::move(thread)) {}
   ~idle_communicators() {
+    enders_.clear();  // destroying waits for the device, and so for their work
     for (const auto& [ranks, idle] : all_) thread_->submit([of = idle] { of->destroy(); });
   }
   idle_communicators(const idle_communicators&) = delete;
   idle_communicators& operator=(const idle_communicators&) = delete;
 
   void add(const std::shared_ptr<owned_communicator>& of) { all_.emplace(of->ranks, of); }
+  // Ends a communicator. `holds` and `streams` are those of its work.
+  void end(const std::shared_ptr<owned_communicator>& of, frees_holds holds = {},
+           std::vector<std::shared_ptr<gpu::impl::stream_state>> streams = {}) {
+    of->end();
+    std::erase_if(enders_, [](const auto& e) { return e->is_idle(); });
+    const auto& ender =
+        enders_.emplace_back(std::make_unique<gpu::impl::submit_thread>(thread_->on().shared_from_this()));
+    ender->submit([of, holds = std::move(holds), streams = std::move(streams),
+                   by = thread_->on().shared_driver()] { of->finish(*by, holds); });
+  }
   // Takes the one of these ranks that `number` names, or any if it is 0. Returns null if there is none.
   std::shared_ptr<owned_communicator> take(const std::vector<int>& ranks, std::uint64_t number) {
     const auto [from, to] = all_.equal_range(ranks);
@@ -195,6 +214,7 @@ class idle_communicators {
   const std::shared_ptr<gpu::impl::submit_thread> thread_;
   std::multimap<std::vector<int>, std::shared_ptr<owned_communicator>>
       all_;  // by the ranks' numbers in the world
+  std::vector<std::unique_ptr<gpu::impl::submit_thread>> enders_;
 };
 
 }  // namespace tutti::nccl

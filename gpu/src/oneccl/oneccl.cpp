@@ -236,11 +236,13 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on, sycl
       "one of them has not called it, two of them are threads of one process, or they cannot reach each "
       "other (CCL_LOG_LEVEL=info says more; FI_PROVIDER=tcp, FI_TCP_IFACE choose the way)"};
   abi::communicator* handle = nullptr;
+  // oneCCL cannot abort: what is made too late stays.
+  const std::function<void(abi::communicator*)> stays = [](abi::communicator*) {};
   const scope_exit unless_connected([&] {
     if (handle == nullptr) thread->leave_behind();  // it serves this connection alone, and may be in a call
   });
   handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
-      std::move(control), thread, on.state().timeout(), &calls, texts, set_device);
+      std::move(control), thread, on.state().timeout(), &calls, texts, set_device, stays);
   std::shared_ptr<core> of(new core{calls, handle, std::move(queue), rank, size});
   auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(of));
   co_return made;

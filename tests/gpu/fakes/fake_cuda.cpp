@@ -105,8 +105,9 @@ TUTTI_EXPORT int tutti_fake_cuda_current_device(void) {
   return current.empty() ? -1 : current.back()->ordinal;
 }
 TUTTI_EXPORT void tutti_fake_cuda_note_free(const char* call) {
-  if (!current.empty() && a_stream_waits())
-    lib().misused(std::string(call) + " while a stream waits for a word", success);
+  if (current.empty()) return;
+  if (a_stream_waits()) lib().misused(std::string(call) + " while a stream waits for a word", success);
+  wait_for_all(*current.back()->queues);
 }
 
 // ---- CUDA's calls ----

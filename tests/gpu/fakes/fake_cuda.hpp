@@ -32,6 +32,7 @@ int tutti_fake_cuda_device(void* stream);
 void tutti_fake_cuda_changed(int device);  // call it after writing a word
 // The device memory as f may access it; null for an illegal address.
 void* tutti_fake_cuda_reach(int device, const void* memory, std::uint64_t bytes);
-int tutti_fake_cuda_current_device(void);          // -1: no context
-void tutti_fake_cuda_note_free(const char* call);  // the call frees memory of the current device
+int tutti_fake_cuda_current_device(void);  // -1: no context
+// The call frees memory of the current device, so it waits for that.
+void tutti_fake_cuda_note_free(const char* call);
 }

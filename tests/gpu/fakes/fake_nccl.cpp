@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libnccl. Ranks are threads of one process, each with a device of the stand-in for libcuda.
 // As with the kernels of NCCL, a stream stops in a collective until the streams of all ranks come, or until
-// the communicator is aborted.
+// the communicator is aborted. As on one host, destroying and aborting wait until all ranks do so, and for the device.
 #include "fake_nccl.hpp"
 #include "fake_cuda.hpp"
 #include "host_reduction.hpp"
@@ -99,6 +99,7 @@ struct message {
 struct world {
   int size = 0;
   int joined = 0;
+  int left = 0;  // ranks that have aborted or destroyed it
   std::set<int> devices;
   bool duplicate = false;
   std::map<std::uint64_t, collective> collectives;
@@ -383,6 +384,7 @@ result message_part(call_part p) {
 
 // Waits for all ranks of a new communicator, as NCCL does.
 result join(const std::string& name, int size, int rank, communicator** made) {
+  if (size > 1) hold(nccl_hold_init);
   std::unique_lock lock(lib().mutex);
   if (size == 1 && cuda().current_device() == lib().refused_device) {
     lib().last_error = "no room for the stack";
@@ -424,13 +426,21 @@ void free_now(communicator* c) {
   c->freed = true;
   stop(c);
   --lib().communicators;
+  ++c->of->left;
+}
+// The other part of an abort, or of destroying.
+void wait_for_others(const communicator* c, std::unique_lock<std::mutex>& lock) {
+  const bool all = lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(8),
+                                            [of = c->of] { return of->left >= of->size; });
+  if (!all) ++lib().misuses;
 }
 
 // Delays the return of an abort or a revocation, which has already released the others.
 void finish_ending(std::unique_lock<std::mutex>& lock) {
   ++lib().ending;
-  const auto until = std::chrono::system_clock::now() + lib().slow_ends;
-  while (std::chrono::system_clock::now() < until) lib().changed.wait_until(lock, until);
+  const auto began = std::chrono::system_clock::now();
+  while (std::chrono::system_clock::now() < began + lib().slow_ends)
+    lib().changed.wait_until(lock, began + lib().slow_ends);
   --lib().ending;
 }
 
@@ -479,6 +489,7 @@ TUTTI_EXPORT void tutti_fake_nccl_ignore_revocations(int on) {
 TUTTI_EXPORT void tutti_fake_nccl_slow_ends(int ms) {
   const std::lock_guard lock(lib().mutex);
   lib().slow_ends = std::chrono::milliseconds(ms);
+  lib().changed.notify_all();
 }
 TUTTI_EXPORT int tutti_fake_nccl_ending(void) {
   const std::lock_guard lock(lib().mutex);
@@ -539,15 +550,19 @@ TUTTI_EXPORT result ncclCommFinalize(communicator* c) {
 }
 TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
   cuda().note_free("ncclCommDestroy");
-  const std::lock_guard lock(lib().mutex);
+  std::unique_lock lock(lib().mutex);
   free_now(c);
+  wait_for_others(c, lock);
   return success;
 }
 TUTTI_EXPORT result ncclCommAbort(communicator* c) {
   std::unique_lock lock(lib().mutex);
   ++lib().aborts;
   free_now(c);
+  wait_for_others(c, lock);
   finish_ending(lock);
+  lock.unlock();
+  cuda().note_free("ncclCommAbort");
   return success;
 }
 TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {

@@ -2,7 +2,7 @@
 // Controls of the stand-in for libnccl, for tests.
 #pragma once
 
-enum { nccl_hold_none, nccl_hold_entry, nccl_hold_group };
+enum { nccl_hold_none, nccl_hold_entry, nccl_hold_group, nccl_hold_init };
 
 extern "C" {
 void tutti_fake_nccl_reset(void);
@@ -14,7 +14,7 @@ int tutti_fake_nccl_communicators(void);  // live ones
 // ncclCommInitRank of one rank fails on this device; -1: on none.
 void tutti_fake_nccl_refuse_device(int device);
 // Holds calls until a communicator is aborted or revoked, or until this is called again: calls that enqueue,
-// before they access the communicator (entry), or ncclGroupStart (group).
+// before they access the communicator (entry), ncclGroupStart (group), or ncclCommInitRank of several ranks (init).
 void tutti_fake_nccl_hold(int where);
 int tutti_fake_nccl_held(void);                   // calls that are held now
 void tutti_fake_nccl_ignore_revocations(int on);  // a revocation ends nothing
@@ -22,5 +22,6 @@ void tutti_fake_nccl_ignore_revocations(int on);  // a revocation ends nothing
 void tutti_fake_nccl_slow_ends(int ms);
 int tutti_fake_nccl_ending(void);  // threads in an abort or a revocation
 int tutti_fake_nccl_aborts(void);
-int tutti_fake_nccl_misuses(void);  // uses of a freed communicator
+// Uses of a freed communicator, and aborts that waited for ever for another rank's.
+int tutti_fake_nccl_misuses(void);
 }

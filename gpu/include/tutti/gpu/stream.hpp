@@ -75,7 +75,7 @@ class stream : public extend::stream {
   // stream until the operation completes or fails.
   // Errors: throws errc::not_supported if the device has no gates, or if the stream cannot wait for work of the
   // request's device. Throws the request's error if it has failed. errc::invalid_argument for a request on host
-  // memory: await it instead.
+  // memory: await it instead. errc::resources if a gate is needed while NCCL frees a communicator that has failed.
   void wait(const request& r) const;
   // As wait(request), without a gate, so that the program may allocate, free and load kernels at any time.
   // Completes: with true when all of the operation is in the device's streams, and work enqueued in this one from
@@ -90,7 +90,8 @@ class stream : public extend::stream {
   // Closes the stream here: work enqueued from now on waits until the gate opens. Use it on streams of your
   // own and their dependents. Until open(), do not call anything that waits for the whole device (allocating,
   // freeing).
-  // Errors: throws errc::not_supported, or errc::resources beyond device::set_gate_limit.
+  // Errors: throws errc::not_supported. errc::resources beyond device::set_gate_limit, and while NCCL frees a
+  // communicator that has failed.
   gate close() const;
 
   // ---- copies, after the work in the stream ----
