@@ -13,6 +13,8 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tutti/cuda.hpp>
@@ -72,6 +74,28 @@ task<> two_devices(communicator world, gpu::device first, gpu::device second) {
     TUTTI_EXPECT(fill.done());
   }
   co_await world.barrier();
+}
+
+// A device with room for one of these buffers.
+task<> one_buffer_after_the_other(communicator world) {
+  const gpu::device dev = cuda::open(world, 0);
+  const gpu::stream s(dev), other(dev);
+  using buffer = gpu::device_buffer<std::byte>;
+  constexpr std::size_t bytes = std::size_t{40} << 20;
+  for (int i = 0; i < 20; ++i) {
+    const buffer b(dev, bytes);
+    co_await s.fill(b, std::byte{1});
+  }
+  std::optional<buffer> kept(std::in_place, dev, bytes);
+  const auto full = tutti::test::failure_of([&] { const buffer more(dev, bytes); });
+  TUTTI_EXPECT(full.code == errc::resources && !full.says("dropped"));
+  gpu::gate g = other.close();
+  kept.reset();
+  const auto held = tutti::test::failure_of([&] { const buffer more(dev, bytes); });
+  TUTTI_EXPECT(held.code == errc::resources);
+  TUTTI_EXPECT(held.says("41943040 bytes that were dropped are not freed before all gates"));
+  g.open();
+  const buffer last(dev, bytes);
 }
 
 // While the program captures a stream, another has work, and so has the captured one from before.
@@ -207,6 +231,15 @@ TEST_CASE("streams of two devices wait for each other") {
     return two_devices(world, tutti::emulated::open(world, default_device(0)),
                        tutti::emulated::open(world, default_device(1)));
   });
+  CHECK_MESSAGE(fake.misuses() == before, std::string(fake.last_misuse()));
+}
+
+TEST_CASE("memory that was dropped makes room for the next") {
+  const tutti::test::fake_cuda fake;
+  const std::uint64_t before = fake.misuses();
+  fake.reset(1, 0, 0, 1);
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  tutti::run_local(1, one_buffer_after_the_other);
   CHECK_MESSAGE(fake.misuses() == before, std::string(fake.last_misuse()));
 }
 

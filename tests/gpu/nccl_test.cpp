@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -290,6 +291,39 @@ task<> gates_beside_an_abort(place at, const stage* on) {
   TUTTI_EXPECT(!closed.is_open());
 }
 
+// On rank 0 some operation is always in progress: rank 1 calls each after rank 0 has started the next. Each round drops
+// memory, until what waits to be freed becomes less.
+task<> never_quiet(place at, const tutti::test::fake_cuda* fake) {
+  gpu::device_buffer<int> a(at.device, 10), b(at.device, 10);
+  const auto sum_up = [&](int i) { return at.world.all_reduce(i % 2 == 0 ? a : b, tutti::sum, at.stream); };
+  int last = 0;
+  if (at.world.rank() == 1) {
+    for (int i = 0; last == 0; ++i) {
+      co_await at.world.recv(last, 0);
+      co_await sum_up(i);
+    }
+    co_return;
+  }
+  std::uint64_t most = 0;
+  bool fell = false;
+  tutti::request pending = tutti::start(sum_up(0));
+  for (int i = 1; last == 0; ++i) {
+    {
+      const gpu::device_buffer<int> scratch(at.device, 10);
+    }
+    const std::uint64_t now = fake->allocations(0);
+    most = std::max(most, now);
+    fell = most > 100 && now < most / 2;
+    last = fell || i == 3000 ? 1 : 0;
+    tutti::request next;
+    if (last == 0) next = tutti::start(sum_up(i));
+    co_await at.world.send(last, 1);
+    co_await pending;
+    pending = std::move(next);
+  }
+  TUTTI_EXPECT(fell || most < 2000);
+}
+
 // NCCL does not start on rank 1; then it does.
 task<> starts_at_the_second_try(communicator world, const stage* on) {
   const gpu::device device = cuda::open(world, world.rank());
@@ -475,6 +509,11 @@ TEST_CASE("communicators of NCCL's that end together end each other's wait for t
 TEST_CASE("nothing of NCCL's is freed beside a closed gate") {
   const stage on(1);
   run(1, [&on](place at) { return gates_beside_an_abort(std::move(at), &on); });
+}
+TEST_CASE("memory is freed although operations of NCCL's follow each other without a pause") {
+  const stage on(2);
+  const tutti::test::fake_cuda fake;
+  run(2, [&fake](place at) { return never_quiet(std::move(at), &fake); });
 }
 TEST_CASE("a call that does not return is ended from outside") {
   const stage on(2);

@@ -11,10 +11,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -50,6 +52,7 @@ constexpr std::size_t streams_in_stock = 24;
 // Of each loop: each side stream takes one of the few hardware queues.
 constexpr std::ptrdiff_t most_sides = 4;
 constexpr unsigned threads_per_block = 256;
+constexpr auto longest_wait_for_frees = std::chrono::seconds(10);
 constexpr auto longest_wait_for_long_free = std::chrono::seconds(1);
 using clock = std::chrono::steady_clock;
 
@@ -221,28 +224,34 @@ class cuda_driver final : public driver, process_sharing {
   void* allocate(std::size_t bytes, memory_kind kind) override {
     if (kind == memory_kind::pinned) {
       void* memory = nullptr;
-      call("cuMemHostAlloc", calls.host_alloc, &memory, bytes, abi::host_portable | abi::host_device_map);
+      allocate("cuMemHostAlloc", bytes, [&] {
+        return try_call(calls.host_alloc, &memory, bytes, abi::host_portable | abi::host_device_map);
+      });
       return memory;
     }
     abi::device_pointer memory = 0;
-    call("cuMemAlloc", calls.alloc, &memory, bytes);
+    allocate("cuMemAlloc", bytes, [&] { return try_call(calls.alloc, &memory, bytes); });
     return reinterpret_cast<void*>(memory);
   }
   void free(void* memory, memory_kind kind) noexcept override {
-    free_by([this, memory, kind] {
+    free_by(describe(memory).bytes, [this, memory, kind] {
       kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
     });
   }
-  void free_by(std::function<void()> f) noexcept override {
-    boost::asio::post(reaper_, [this, f = std::move(f)] {
+  void free_by(std::size_t bytes, std::function<void()> f) noexcept override {
+    begin_to_wait();
+    waiting_bytes_.fetch_add(bytes);
+    boost::asio::post(reaper_, [this, bytes, f = std::move(f)] {
       const in_context here = enter();
       // In this mode, freeing does not break a capture on another thread.
       int mode = abi::capture_mode_relaxed;
       calls.capture_mode(&mode);
       std::unique_lock lock(frees_mutex_);
-      // Gates open at the end of their loop at the latest.
       frees_changed_.wait(lock, [this] { return may_free(); });
       f();
+      waiting_bytes_.fetch_sub(bytes);
+      waiting_.fetch_sub(1);
+      frees_changed_.notify_all();
     });
   }
   bool pin(void* memory, std::size_t bytes) noexcept override {
@@ -269,6 +278,7 @@ class cuda_driver final : public driver, process_sharing {
     frees_changed_.notify_all();
   }
   void free_long(const std::function<void()>& f, std::chrono::milliseconds patience) override {
+    begin_to_wait();
     {
       std::unique_lock lock(frees_mutex_);
       frees_changed_.wait_for(lock, patience, [this] { return may_free(); });
@@ -276,13 +286,22 @@ class cuda_driver final : public driver, process_sharing {
       ++long_frees_;
       long_free_since_ = clock::now();
     }
+    waiting_.fetch_sub(1);
     f();
     const std::lock_guard lock(frees_mutex_);
     --long_frees_;
     frees_changed_.notify_all();
   }
+  // Operations that started one after the other without a pause would never let anything be freed. The moments grow
+  // with the time that memory has waited, so that work that takes long ends in one of them.
   bool frees_first() const noexcept override {
-    return long_frees_ > 0 && clock::now() - long_free_since_.load() < longest_wait_for_long_free;
+    constexpr auto shortest = std::chrono::milliseconds(20);
+    if (long_frees_ > 0 && clock::now() - long_free_since_.load() < longest_wait_for_long_free) return true;
+    if (waiting_ == 0 || gates_ > 0) return false;
+    const clock::duration waited = clock::now() - waiting_since_.load();
+    const auto times = std::clamp<clock::rep>(waited / shortest, 0, 64);
+    const auto period = shortest * std::bit_floor(static_cast<std::uint64_t>(times));
+    return times > 0 && waited % period < period / 5;
   }
 
   // ---- streams, events and words ----
@@ -465,7 +484,35 @@ class cuda_driver final : public driver, process_sharing {
     check(try_call(f, arguments...), what);
   }
 
-  bool may_free() const noexcept { return holds_ == 0 && gates_ == 0; }  // requires frees_mutex_
+  // ---- frees ----
+
+  // Requires frees_mutex_. Gates open at the end of their loop at the latest.
+  bool may_free() const noexcept { return holds_ == 0 && gates_ == 0; }
+  void begin_to_wait() noexcept {
+    if (waiting_.fetch_add(1) == 0) waiting_since_.store(clock::now());
+  }
+  // Calls f, which allocates. If there is no room, it waits for what the program has dropped, and calls f again.
+  template <class F>
+  void allocate(const char* what, std::size_t bytes, const F& f) {
+    abi::result code = f();
+    if (code == abi::error_out_of_memory) {
+      std::unique_lock lock(frees_mutex_);
+      frees_changed_.wait_for(lock, longest_wait_for_frees,
+                              [this] { return !may_free() || waiting_bytes_.load() == 0; });
+      lock.unlock();
+      code = f();
+    }
+    const std::size_t waiting = waiting_bytes_.load();
+    if (code == abi::error_out_of_memory && waiting > 0)
+      throw error(
+          errc::resources,
+          fmt::format("{}: {} of {} bytes: {}; {} bytes that were dropped are not freed before {}: await "
+                      "that first",
+                      name_, what, bytes, calls.explain(code), waiting,
+                      gates_.load() > 0 ? "all gates of the device are open"
+                                        : "NCCL's work, which waits for other ranks, is done"));
+    check(code, what);
+  }
 
   abi::result create_stream(abi::stream** made, bool urgent) {
     int least = 0, greatest = 0;
@@ -529,6 +576,10 @@ class cuda_driver final : public driver, process_sharing {
   std::atomic<int> gates_{0};       // closed
   std::atomic<int> long_frees_{0};  // in progress
   std::atomic<clock::time_point> long_free_since_{};
+  // What waits to be freed: its number, its bytes, and since when there has been any.
+  std::atomic<int> waiting_{0};
+  std::atomic<std::size_t> waiting_bytes_{0};
+  std::atomic<clock::time_point> waiting_since_{};
   boost::asio::thread_pool reaper_{1};
 };
 

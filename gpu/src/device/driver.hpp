@@ -101,8 +101,8 @@ class driver {
 
   virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
   virtual void free(void* memory, memory_kind kind) noexcept = 0;
-  // Calls f(), which frees memory of the device by other means, as free() does: on which thread and when.
-  virtual void free_by(std::function<void()> f) noexcept { f(); }
+  // Calls f(), which frees so much memory of the device by other means, as free() does: on which thread and when.
+  virtual void free_by(std::size_t /* bytes */, std::function<void()> f) noexcept { f(); }
   // Pins existing host memory. Returns false if that is impossible.
   virtual bool pin(void*, std::size_t) noexcept { return false; }
   virtual void unpin(void*) noexcept {}
@@ -155,7 +155,8 @@ class driver {
   // Calls f(), which frees memory and may take long, on this thread, which is none of a loop. First it waits until
   // all gates are open, and at most `patience` for work that waits for other ranks.
   virtual void free_long(const std::function<void()>& f, std::chrono::milliseconds /* patience */) { f(); }
-  // Whether work that would hold frees has to wait for a moment, a second at most: free_long() calls f.
+  // Whether work that would hold frees has to wait for a moment: because memory has waited long, for at most a fifth of
+  // the time, or because free_long() calls f, for at most a second.
   virtual bool frees_first() const noexcept { return false; }
 
   // Called by a thread beside the loop before it uses this driver, or a library on its device.

@@ -411,7 +411,8 @@ task<std::pair<registration, void*>> impl::allocate_bytes(communicator on, std::
   const std::function<void()> f = [made, bytes, calls, by = self->thread()->on().shared_driver()] {
     void* memory = nullptr;
     check(*calls, calls->memory_allocate(&memory, bytes), "ncclMemAlloc");
-    *made = held(memory, [calls, by](void* p) { by->free_by([calls, p] { calls->memory_free(p); }); });
+    *made = held(memory,
+                 [calls, bytes, by](void* p) { by->free_by(bytes, [calls, p] { calls->memory_free(p); }); });
   };
   co_await call_on(self->thread(), f);
   co_return std::pair<registration, void*>(registration(made), made->get());
