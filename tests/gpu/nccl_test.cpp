@@ -59,6 +59,7 @@ class stage {
   void make_ends_slow(int ms) const { call<void(int)>("tutti_fake_nccl_slow_ends")(ms); }
   int communicators() const { return number("communicators"); }
   int aborts() const { return number("aborts"); }
+  void give_up_joins() const { call<void()>("tutti_fake_nccl_give_up_joins")(); }
   void refuse_device(int ordinal) const { call<void(int)>("tutti_fake_nccl_refuse_device")(ordinal); }
   task<> until_held(int calls = 1) const {
     for (int i = 0; i < 30000 && number("held") < calls; ++i) co_await tutti::sleep_for(1ms);
@@ -234,6 +235,23 @@ task<> ended_while_connecting(place at, const stage* on) {
   co_await on->until_communicators(0);
   co_await at.world.barrier();
   co_await works_anew(at);
+}
+
+// NCCL does not connect the last rank, so ncclCommInitRank returns on no other. The others go on.
+task<> left_while_connecting(place at, const stage* on) {
+  gpu::device_buffer<int> a(at.device, 10);
+  const int last = at.world.size() - 1;
+  if (at.world.rank() == last) on->refuse_device(last);
+  co_await at.world.barrier();
+  const communicator work = co_await at.world.duplicate();
+  const auto seen = co_await failure_in(work.all_reduce(a, tutti::sum, at.stream));
+  TUTTI_EXPECT(seen.code == errc::device_failed && seen.says("ncclCommInitRank"));
+  communicator others = co_await at.world.split(at.world.rank() == last ? -1 : 0, at.world.rank());
+  if (others) {
+    at.world = others;
+    co_await works_anew(std::move(at));
+    if (others.rank() == 0) on->give_up_joins();
+  }
 }
 
 // Rank 0 gives up `calls` of the connected communicators, which rank 1 does not make. Rank 1 keeps its handles.
@@ -489,6 +507,11 @@ TEST_CASE("a rank that is absent from the first collective leaves NCCL to the ot
 TEST_CASE("what NCCL connects for nobody is freed") {
   const stage on(2);
   run(2, [&on](place at) { return ended_while_connecting(std::move(at), &on); });
+  CHECK(on.communicators() == 0);
+}
+TEST_CASE("ranks that NCCL never connects leave it to the next communicator") {
+  const stage on(3);
+  run(3, [&on](place at) { return left_while_connecting(std::move(at), &on); }, 5s);
   CHECK(on.communicators() == 0);
 }
 TEST_CASE("gpu::open fails on all ranks if NCCL does not start on one, and starts it again") {

@@ -123,8 +123,8 @@ struct after_init final : impl::job {
   const std::function<void(Communicator*)> unclaimed;
 };
 
-// Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit thread
-// makes all calls, `prepare` first. init() returns when all ranks have called it, so no rank calls it before all are
+// Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. `thread` makes
+// all calls, `prepare` first. init() returns when all ranks have called it, so no rank calls it before all are
 // here; `limit` ends the wait for it. What init() makes when nobody waits any more goes to `unclaimed`, on the loop.
 template <class Id, class Communicator, class Table>
 task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::submit_thread> thread,

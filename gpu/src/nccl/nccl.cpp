@@ -331,7 +331,7 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
       if (const auto ends = to.lock()) ends->end(owned_by_us(made));
     };
     abi::communicator* const made = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
-        control, thread, on.state().timeout(), &calls, texts, nothing, unclaimed);
+        control, idle->thread_beside(), on.state().timeout(), &calls, texts, nothing, unclaimed);
     chosen = owned_by_us(made);
   }
   co_return std::make_shared<connection>(on.shared_state(), std::move(control), thread, std::move(chosen),

@@ -175,14 +175,14 @@ class owned_communicator {
   bool revoked_ = false;       // of the ender
 };
 
-// The communicators that nobody uses any longer, on one rank: healthy ones, which wait for the next use, and those
-// that end.
+// The communicators that nobody uses on one rank: healthy ones, which wait for the next use, those that end, and those
+// that NCCL connects. The calls that end and connect them may wait for ever, each on a thread of its own.
 class idle_communicators {
  public:
   explicit idle_communicators(std::shared_ptr<gpu::impl::submit_thread> thread)
       : thread_(std::move(thread)) {}
   ~idle_communicators() {
-    enders_.clear();  // destroying waits for the device, and so for their work
+    threads_.clear();  // destroying waits for the device, and so for their work
     for (const auto& [ranks, idle] : all_) thread_->submit([of = idle] { of->destroy(); });
   }
   idle_communicators(const idle_communicators&) = delete;
@@ -193,11 +193,14 @@ class idle_communicators {
   void end(const std::shared_ptr<owned_communicator>& of, frees_holds holds = {},
            std::vector<std::shared_ptr<gpu::impl::stream_state>> streams = {}) {
     of->end();
-    std::erase_if(enders_, [](const auto& e) { return e->is_idle(); });
-    const auto& ender =
-        enders_.emplace_back(std::make_unique<gpu::impl::submit_thread>(thread_->on().shared_from_this()));
-    ender->submit([of, holds = std::move(holds), streams = std::move(streams),
-                   by = thread_->on().shared_driver()] { of->finish(*by, holds); });
+    thread_beside()->submit([of, holds = std::move(holds), streams = std::move(streams),
+                             by = thread_->on().shared_driver()] { of->finish(*by, holds); });
+  }
+  // Returns a thread for calls of the caller's. It outlives them.
+  std::shared_ptr<gpu::impl::submit_thread> thread_beside() {
+    std::erase_if(threads_, [](const auto& t) { return t.use_count() == 1 && t->is_idle(); });
+    return threads_.emplace_back(
+        std::make_shared<gpu::impl::submit_thread>(thread_->on().shared_from_this()));
   }
   // Takes the one of these ranks that `number` names, or any if it is 0. Returns null if there is none.
   std::shared_ptr<owned_communicator> take(const std::vector<int>& ranks, std::uint64_t number) {
@@ -214,7 +217,7 @@ class idle_communicators {
   const std::shared_ptr<gpu::impl::submit_thread> thread_;
   std::multimap<std::vector<int>, std::shared_ptr<owned_communicator>>
       all_;  // by the ranks' numbers in the world
-  std::vector<std::unique_ptr<gpu::impl::submit_thread>> enders_;
+  std::vector<std::shared_ptr<gpu::impl::submit_thread>> threads_;
 };
 
 }  // namespace tutti::nccl

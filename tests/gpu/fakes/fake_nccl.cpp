@@ -133,6 +133,7 @@ struct library {
   bool blocked = false;
   bool ignores_revocations = false;
   int refused_device = -1;
+  int given_up = 0;  // how often ncclCommInitRank was
   int hold = nccl_hold_none;
   int held = 0;           // calls that are held now
   int interruptions = 0;  // aborts and revocations
@@ -386,7 +387,7 @@ result message_part(call_part p) {
 result join(const std::string& name, int size, int rank, communicator** made) {
   if (size > 1) hold(nccl_hold_init);
   std::unique_lock lock(lib().mutex);
-  if (size == 1 && cuda().current_device() == lib().refused_device) {
+  if (cuda().current_device() == lib().refused_device) {
     lib().last_error = "no room for the stack";
     return unhandled_cuda_error;
   }
@@ -397,13 +398,14 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   if (!w->devices.insert(cuda().current_device()).second) w->duplicate = true;
   ++w->joined;
   lib().changed.notify_all();
-  const bool all = lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
-                                            [&] { return w->joined >= size || w->duplicate; });
+  const int before = lib().given_up;
+  lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
+                           [&] { return w->joined >= size || w->duplicate || lib().given_up != before; });
   if (w->duplicate) {
     lib().last_error = "Duplicate GPU detected";
     return invalid_usage;
   }
-  if (!all) return system_error;
+  if (w->joined < size) return system_error;
   // Never freed: another thread may be in a call when a communicator ends.
   *made = lib().kept.emplace_back(std::make_unique<communicator>()).get();
   (*made)->of = w;
@@ -472,6 +474,11 @@ TUTTI_EXPORT void tutti_fake_nccl_fail_next(int code) {
 TUTTI_EXPORT void tutti_fake_nccl_refuse_device(int device) {
   const std::lock_guard lock(lib().mutex);
   lib().refused_device = device;
+}
+TUTTI_EXPORT void tutti_fake_nccl_give_up_joins(void) {
+  const std::lock_guard lock(lib().mutex);
+  ++lib().given_up;
+  lib().changed.notify_all();
 }
 TUTTI_EXPORT void tutti_fake_nccl_hold(int where) {
   const std::lock_guard lock(lib().mutex);

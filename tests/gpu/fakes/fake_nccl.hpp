@@ -11,8 +11,9 @@ void tutti_fake_nccl_block_calls(int on);
 // The next call that enqueues fails with this result.
 void tutti_fake_nccl_fail_next(int result);
 int tutti_fake_nccl_communicators(void);  // live ones
-// ncclCommInitRank of one rank fails on this device; -1: on none.
+// ncclCommInitRank fails on this device; -1: on none. Other ranks wait for it until the calls are given up.
 void tutti_fake_nccl_refuse_device(int device);
+void tutti_fake_nccl_give_up_joins(void);
 // Holds calls until a communicator is aborted or revoked, or until this is called again: calls that enqueue,
 // before they access the communicator (entry), ncclGroupStart (group), or ncclCommInitRank of several ranks (init).
 void tutti_fake_nccl_hold(int where);
