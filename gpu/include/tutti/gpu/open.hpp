@@ -57,8 +57,8 @@ struct open_options {
 // gone.
 // Errors: on all ranks: errc::not_supported if a rank has no such device, saying what is missing and how to
 // get the emulated one. errc::mismatch for different options. errc::device_failed if NCCL does not start on a rank.
-// Cost: one duplicate() of `world`, one all_gather, and another where NCCL serves. The libraries start on the compute pool, which takes
-// hundreds of milliseconds; the loop goes on meanwhile.
+// Cost: one duplicate() of `world`, one all_gather, and another where NCCL serves. The libraries start on the compute
+// pool, which takes hundreds of milliseconds; the loop goes on meanwhile.
 //
 // Operations on device memory are those of tutti::communicator, in every form. They are ordered with those on
 // host memory, compared among the ranks, cancelled, timed out, recorded and explained in the same way. The
