@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures and their errors: deaths, timeouts, mismatches, forks, and programs that end without shutdown."""
 
+import contextlib
 import datetime
 import os
 import pathlib
@@ -116,7 +117,8 @@ def test_survivors_go_on(victim, tmp_path):
 def goes_on_after_a_difference(rank, size):
     """Rank 1 does not wait for its work, and nobody has been told that the calls of the second group differ."""
     second, third = (dist.new_group([0, 1]) for _ in range(2))
-    broadcast_from_itself(rank, size, second)
+    with contextlib.suppress(RuntimeError):  # one rank may be told at once
+        broadcast_from_itself(rank, size, second)
     work = dist.all_reduce(torch.ones(4 + rank), async_op=True)
     if rank == 0:
         raises(RuntimeError, "all_reduce", work.wait)

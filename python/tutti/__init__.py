@@ -57,14 +57,14 @@ _ends_of = None  # the process that calls these at its end
 
 
 def _at_end(shut_down):
-    """Calls shut_down() at any end of Python, once the program's threads have ended. A second call has no effect."""
+    """Calls shut_down() once at any end of Python, after the program's threads have ended."""
     global _ends_of
     if _ends_of != os.getpid():  # a child that multiprocessing forks has lost what its parent registered
         _ends_of = os.getpid()
         _ends.clear()
         from multiprocessing import util
 
-        # Processes of multiprocessing may run no atexit handlers. Others run both, and the second has no effect.
+        # Processes of multiprocessing may run no atexit handlers; others run both.
         util.Finalize(None, _end_after_threads, exitpriority=10)
     if shut_down not in _ends:
         _ends.append(shut_down)
@@ -85,9 +85,8 @@ def _end_after_threads():
 
 
 def _end():
-    if _ends_of == os.getpid():
-        for shut_down in _ends:
-            shut_down()
+    while _ends_of == os.getpid() and _ends:
+        _ends.pop(0)()
 
 
 atexit.register(_end)  # at `import torch`, so that it runs after the program's handlers
