@@ -56,7 +56,7 @@ TEST_CASE("explain: on another thread while the runtime ends") {
     std::thread reader([&texts, &ended, c = world] {
       do {
         const std::string text = explain(c);
-        CHECK((text.empty() || contains(text, "rank 0")));
+        CHECK((text.empty() || contains(text, "rank")));
         ++texts;
       } while (!ended);
     });
