@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recordings.hpp"
 
