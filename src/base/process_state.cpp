@@ -39,7 +39,16 @@ process_state state_in(const std::string& file, std::int64_t pid) {
 }  // namespace
 
 process_state state_of_process(std::int64_t pid) noexcept {
-  return pid <= 0 ? process_state::unknown : state_in(fmt::format("/proc/{}/stat", pid), pid);
+  if (pid <= 0) return process_state::unknown;
+  const std::string file = fmt::format("/proc/{}/stat", pid);
+  const process_state state = state_in(file, pid);
+  if (state != process_state::gone) return state;
+  // Its first thread may have ended before others.
+  std::istringstream text(fields_after_name(file));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(text), {}};
+  constexpr std::size_t threads = 17;
+  return fields.size() > threads && fields[threads] != "1" && fields[threads] != "0" ? process_state::sleeps
+                                                                                     : process_state::gone;
 }
 
 process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {

@@ -5,10 +5,13 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
+#include <thread>
 
 using tutti::base::process_state;
 using tutti::base::state_of_process;
@@ -64,6 +67,30 @@ TEST_SUITE("base/process_state") {
     CHECK(computing.comes_to(process_state::runs));
     const victim sleeping([] { ::pause(); });
     CHECK(sleeping.comes_to(process_state::sleeps));
+  }
+
+  TEST_CASE("a process whose first thread has ended lives as long as another one does") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const victim process([&ends] {
+      std::thread([&ends] {
+        char end = 0;
+        ::close(ends[1]);
+        static_cast<void>(!::read(ends[0], &end, 1));
+        ::_exit(0);
+      }).detach();
+      ::syscall(SYS_exit, 0);
+    });
+    const auto letter = [&process] {
+      const std::string text = tutti::base::contents_of("/proc/" + std::to_string(process.pid()) + "/stat");
+      return text.substr(text.rfind(") ") + 2, 1);
+    };
+    for (int i = 0; i < 30'000 && letter() != "Z"; ++i) ::usleep(1000);
+    REQUIRE(letter() == "Z");
+    CHECK(state_of_process(process.pid()) == process_state::sleeps);
+    ::close(ends[1]);
+    CHECK(process.comes_to(process_state::gone));
+    ::close(ends[0]);
   }
 
   TEST_CASE("the states of a process that has ended and of one that never existed") {
