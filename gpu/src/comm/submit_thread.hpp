@@ -40,7 +40,8 @@ class submit_thread final : attachment::listener {
   void submit(std::function<void()> f);
   // The thread may never return from its call: the destructor does not wait for it.
   void leave_behind() noexcept { hopeless_ = true; }
-  bool is_idle() const noexcept { return pending_ == 0; }
+  // Whether nothing is left of any job, also of one that finishes now.
+  bool is_idle() const noexcept { return pending_ == 0 && finishing_.empty(); }
   attachment& on() const noexcept { return *on_; }
 
  private:
