@@ -93,8 +93,8 @@ class reshard_plan {
   std::array<std::size_t, 3> extent_after_{};
   std::vector<slice> outgoing_;
   std::vector<slice> incoming_;
-  std::vector<bool>
-      receives_;  // of all transfers, by distance: whether it is the next of incoming_, or of outgoing_
+  // Of all transfers, by distance: whether it is the next of incoming_, or of outgoing_.
+  std::vector<bool> receives_;
   slice staying_;
 };
 
