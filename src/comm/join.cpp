@@ -106,7 +106,8 @@ task<> spread(communicator world, meeting* found, std::chrono::milliseconds pati
 }  // namespace
 
 task<joined> join(communicator world, std::string name, store& through, init_options options) {
-  comm::world& w = comm::world_of(comm::state_for(world, "join"));
+  comm::communicator_state& state = comm::state_for(world, "join");
+  comm::world& w = comm::world_of(state);
   prefix_store ours(through, name);
   meeting found;
   std::exception_ptr failure;
@@ -124,7 +125,7 @@ task<joined> join(communicator world, std::string name, store& through, init_opt
   }
   communicator among;
   try {
-    co_await spread(world, &found, ours.timeout() + comm::state_for(world, "join").pending().timeout());
+    co_await spread(world, &found, ours.timeout() + state.pending().timeout());
     if (found.place >= 0) among = co_await world.duplicate();
   } catch (const error& e) {
     if (!failure) failure = std::current_exception();
