@@ -191,12 +191,14 @@ class tcp_store_server {
                                                         std::string host, std::uint16_t port,
                                                         std::string secret, std::chrono::milliseconds timeout,
                                                         tls_identity tls = nullptr);
-  // Serves on a socket that already listens, and takes ownership of it.
+  // Serves on a socket that already listens, and takes ownership of it: `instead`, if there is one, and not a store of
+  // its own, which local() is.
   // Errors: throws errc::invalid_argument if the descriptor is not a listening TCP socket, which it then
   // leaves alone; or if there is no secret and the address is not loopback.
   static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor,
                                                  int listening_descriptor, std::string secret,
-                                                 tls_identity tls = nullptr);
+                                                 tls_identity tls = nullptr,
+                                                 std::unique_ptr<store> instead = nullptr);
   tcp_store_server(const tcp_store_server&) = delete;
   tcp_store_server& operator=(const tcp_store_server&) = delete;
   ~tcp_store_server();

@@ -54,10 +54,11 @@ struct progress {
   std::int64_t epoch = -1;
   std::int64_t term = 0;  // the epoch of the last come_again, plus one; 0: none
 };
-std::string world_key(std::int64_t epoch) { return fmt::format("world/{}", epoch); }
+constexpr std::string_view world_keys = "world/", newcomers_keys = "newcomers/";
+std::string world_key(std::int64_t epoch) { return fmt::format("{}{}", world_keys, epoch); }
 // Numbers of newcomers while this epoch's world runs, one after the other.
 std::string newcomers_key(std::int64_t epoch, std::uint64_t change) {
-  return fmt::format("newcomers/{}/{}", epoch, change);
+  return fmt::format("{}{}/{}", newcomers_keys, epoch, change);
 }
 constexpr const char* obstacle_key = "obstacle";
 constexpr const char* runs_key = "runs";  // "yes" while members of a world live
@@ -250,9 +251,18 @@ task<> elastic_store::show(const char* key, std::string value, std::string* show
 
 namespace {
 
-// The store of node 0's launcher, or that of the job in etcd.
+// The store of node 0's launcher, through that of this node if there is another; or that of the job in etcd.
 task<std::unique_ptr<store>> store_of_launchers(boost::asio::any_io_executor executor, job who,
                                                 core::time_point deadline) {
+  if (who.store_relay != 0) {
+    job here = who;
+    here.master_host = "127.0.0.1";
+    here.master_port = who.store_relay;
+    here.store_listens = true;
+    auto found = co_await as_result(store_of_rank_0(executor, std::move(here), deadline));
+    if (found) co_return std::move(found.value);
+    // A container has a loopback of its own, and a launcher without node 0 does not listen.
+  }
   if (who.etcd.empty()) co_return co_await store_of_rank_0(executor, who, deadline);
   std::unique_ptr<store> found =
       co_await etcd_store::connect(executor, who.etcd, core::time_left(deadline), who.tls_of_etcd);
@@ -328,6 +338,14 @@ task<> withdraw(store& through, std::int64_t term, std::uint64_t place) {
 }
 
 }  // namespace
+
+bool serves_others(const store_request& what) {
+  const std::string_view key = what.key;
+  if (what.operation == store_operation::get)
+    return key.starts_with(world_keys) || key.starts_with(newcomers_keys);
+  return what.operation == store_operation::compare_exchange && what.expected.empty() && what.value.empty() &&
+         key.starts_with(records_keys);
+}
 
 task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
                                     core::time_point deadline) {

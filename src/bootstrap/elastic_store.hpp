@@ -114,6 +114,9 @@ class newcomer_watch {
   std::thread thread_;
 };
 
+// Of the requests of ranks: whether the value that this one finds serves the other ranks of its host as well. It is
+// written once, or a rank that is told of a world that has passed learns from its own place that it is not in it.
+bool serves_others(const store_request& what);
 // The part of it behind the connection to the store; `time` is whose clock the deadline has.
 task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
                                     core::time_point deadline);

@@ -297,6 +297,7 @@ void read_elastic(job& j) {
   if (*said != "first" && *said != "newcomer")
     refuse("TUTTI_ELASTIC is '{}': tutti-run sets it to first or newcomer; unset it", *said);
   j.elastic = true;
+  j.store_relay = static_cast<std::uint16_t>(base::env_integer("TUTTI_STORE_RELAY", 1, 65535).value_or(0));
   j.newcomer = *said == "newcomer" || j.restarts > 0;
 }
 

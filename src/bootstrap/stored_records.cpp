@@ -18,7 +18,9 @@ namespace {
 
 constexpr int opening = -1;
 
-std::string key_of_host(std::uint64_t world, int host) { return fmt::format("records/{:x}/{}", world, host); }
+std::string key_of_host(std::uint64_t world, int host) {
+  return fmt::format("{}{:x}/{}", records_keys, world, host);
+}
 
 }  // namespace
 

@@ -15,11 +15,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
 namespace tutti::bootstrap {
+
+inline constexpr std::string_view records_keys = "records/";
 
 // Writes the records of all ranks, in order, for a world with this table. Cost: a request for each host.
 task<> publish_records(store& at, const peer_table& table, std::vector<core::endpoint_record> all,

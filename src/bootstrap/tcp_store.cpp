@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tcp_store and its server. The client has one connection, one task that reads answers, and requests that wait for
 // their answer by number. The server has an acceptor, a task for each connection and for each request, and one
-// memory_store.
+// memory_store, unless it serves another store.
 #include "base/fields.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -187,7 +187,8 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::an
 struct tcp_store_server::impl {
   static constexpr std::size_t most_requests = 4096;  // outstanding at once, from one client
 
-  impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<base::unique_fd> sockets);
+  impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<base::unique_fd> sockets,
+       std::unique_ptr<store> other = nullptr);
 
   task<> serve(core::stream_socket socket);
   task<> answer(bootstrap::message_stream& to, store_request request);
@@ -195,18 +196,20 @@ struct tcp_store_server::impl {
   asio::any_io_executor executor;
   tcp::endpoint at;  // the first that it listens at
   memory_store local;
-  core::wakeup empty;  // the last client has left
+  const std::unique_ptr<store> instead;  // null: that one is served
+  core::wakeup empty;                    // the last client has left
   int clients = 0;
   bootstrap::acceptor acceptor;
   core::background_tasks connections;  // last: its tasks use the others
 };
 
 tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_identity tls,
-                             std::vector<base::unique_fd> sockets)
+                             std::vector<base::unique_fd> sockets, std::unique_ptr<store> other)
     : executor(e),
       at(bootstrap::local_endpoint(sockets.front().get()).value()),
       local(e, std::make_shared<bootstrap::store_contents>(),
             fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), at.port()))),
+      instead(std::move(other)),
       empty(e),
       acceptor(e, local.name(), std::move(secret), std::move(tls), core::purpose::store,
                [this](core::stream_socket socket, const core::identity&) {
@@ -255,7 +258,8 @@ task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_reque
   const std::uint64_t number = request.number;
   store_answer answer;
   try {
-    answer = co_await local.perform(std::move(request));
+    store& served = instead != nullptr ? *instead : static_cast<store&>(local);
+    answer = co_await served.perform(std::move(request));
   } catch (const error& e) {
     answer.code = static_cast<errc>(e.code().value());
     answer.text = e.what();
@@ -338,7 +342,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
 
 std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor executor,
                                                           int listening_descriptor, std::string secret,
-                                                          tls_identity tls) {
+                                                          tls_identity tls, std::unique_ptr<store> instead) {
   base::unique_fd fd(listening_descriptor);
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -356,7 +360,8 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   std::vector<base::unique_fd> sockets;
   sockets.push_back(std::move(fd));
-  auto made = std::make_shared<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
+  auto made = std::make_shared<impl>(executor, std::move(secret), std::move(tls), std::move(sockets),
+                                     std::move(instead));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 

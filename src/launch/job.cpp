@@ -134,7 +134,7 @@ class job {
     if (!what.notice.empty()) output_.say(what.notice);
     if (trace_ != nullptr) trace_->begin(what.first_rank);
     try {
-      ranks_.start(what, above_->take_store());
+      ranks_.start(what, above_->take_store(), above_->store_relay());
     } catch (const std::runtime_error& e) {
       above_->tell(stop_wanted{stop_wanted::reason::cannot_start, 0, e.what()});
     }

@@ -77,6 +77,7 @@ bool is_place_of_launcher(std::string_view name) {
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
                                         "TUTTI_STORE_FROM",
+                                        "TUTTI_STORE_RELAY",
                                         "TUTTI_FLIGHT",
                                         "TUTTI_REJOIN",
                                         "TUTTI_ELASTIC",
@@ -165,13 +166,14 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()),
       handover_(loop, store_) {}
 
-void local_ranks::start(const start_ranks& p, base::unique_fd store) {
+void local_ranks::start(const start_ranks& p, base::unique_fd store, int store_relay) {
   plan_ = p;
   phase_ = phase::running;
   asked_rest_ = false;
   ends_.clear();
   restarts_.assign(static_cast<std::size_t>(options_.ranks), 0);
   store_ = std::move(store);
+  store_relay_ = store_relay;
   children_.clear();
   output_.begin_start();
   records_.begin_start(p.first_rank);
@@ -205,6 +207,7 @@ void local_ranks::start_rank(int local_rank) {
     spec.environment.push_back(fmt::format("TUTTI_STORE_FD={}", store_.get()));
     spec.environment.push_back("TUTTI_STORE_FROM=" + handover_.name());
   }
+  if (store_relay_ > 0) spec.environment.push_back(fmt::format("TUTTI_STORE_RELAY={}", store_relay_));
   if (const flight::recordings* const all = records_.memory()) {
     spec.records = all->descriptor();
     spec.environment.push_back(flight::variable_for(*all, local_rank));

@@ -2,6 +2,8 @@
 // The launcher's store and ranks that meet in it, on one thread.
 #include "bootstrap/elastic_store.hpp"
 
+#include "base/unique_fd.hpp"
+#include "bootstrap/relayed_store.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
@@ -13,11 +15,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tutti/scope.hpp>
 #include <tutti/store.hpp>
+#include <utility>
 #include <vector>
 
 using namespace tutti;
@@ -122,6 +126,35 @@ TEST_SUITE("bootstrap/elastic_store") {
     at.store->tell(&membership::ended, 1, 0, true);
     at.store->tell(&membership::ended, 2, 0, true);
     CHECK(at.store->over());
+  }
+
+  TEST_CASE("ranks meet through the launcher of their node, or without it") {
+    meeting_place at(1);
+    std::uint16_t port = 0, nobody = 0;
+    base::unique_fd listening = test::listening_socket(port);
+    auto of = std::make_unique<memory_store>(at.context.get_executor(), *at.server->local());
+    const auto relay =
+        tcp_store_server::adopt(at.context.get_executor(), listening.release(), secret_of_test, nullptr,
+                                std::make_unique<bootstrap::relayed_store>(
+                                    at.context.get_executor(), std::move(of), bootstrap::serves_others));
+    test::listening_socket(nobody).reset();
+    for (const int number : {0, 1, 2}) at.store->tell(&membership::started, 0, number, 0);
+    bootstrap::job near = at.job_of(0), also_near = at.job_of(1), far = at.job_of(2);
+    near.store_relay = also_near.store_relay = port;
+    near.master_port = also_near.master_port = nobody;
+    far.store_relay = nobody;
+    auto zero = std::make_unique<member>(at, near);
+    auto one = std::make_unique<member>(at, also_near);
+    auto two = std::make_unique<member>(at, far);
+    at.run_until([&] { return zero->done && one->done && two->done; });
+    for (const auto& each : {std::cref(zero), std::cref(one), std::cref(two)})
+      CHECK(each.get()->failure.text.empty());
+    CHECK(zero->world.size == 3);
+    CHECK(one->world.id == two->world.id);
+    const bootstrap::newcomer_watch of_zero(near, 0), of_two(far, 0);
+    at.store->tell(&membership::started, 1, 3, 0);
+    const member three(at, at.job_of(3));
+    at.run_until([&] { return of_zero.count() == 1 && of_two.count() == 1; });
   }
 
   TEST_CASE("a rank whose wait times out gets the reason, and can come again") {

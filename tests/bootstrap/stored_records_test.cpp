@@ -3,8 +3,8 @@
 
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/watched_store.hpp"
 #include "core/running_task.hpp"
-#include "core/wakeup.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>
@@ -26,6 +26,7 @@ using bootstrap::membership;
 using bootstrap::stored_records;
 using test::failure;
 using test::run_task;
+using test::watched_store;
 
 namespace {
 
@@ -37,35 +38,6 @@ core::endpoint_record record_of(int rank, int ranks_of_host) {
   record.tcp_endpoint = "10.0.0.1:" + std::to_string(1 + rank);
   return record;
 }
-
-// Counts requests, and fails them when told.
-class watched_store final : public store {
- public:
-  struct watch {
-    int requests = 0;
-    bool broken = false;
-    bool silent = false;
-  };
-  watched_store(boost::asio::any_io_executor executor, const memory_store& of, watch& by)
-      : memory_(executor, of), by_(by), executor_(executor) {}
-  std::string name() const override { return "store"; }
-
- private:
-  task<store_answer> carry_out(store_request what) override {
-    ++by_.requests;
-    if (by_.broken) throw error(errc::peer_failed, "the store has gone");
-    if (by_.silent) {
-      core::wakeup never(executor_);
-      co_await never.wait(core::deadline_after(what.timeout));
-      throw error(errc::timed_out, "no answer");
-    }
-    co_return co_await memory_.perform(std::move(what));
-  }
-
-  memory_store memory_;
-  watch& by_;
-  const boost::asio::any_io_executor executor_;
-};
 
 struct published {
   explicit published(std::vector<core::endpoint_record> all) : table(bootstrap::make_table(77, all, 0)) {

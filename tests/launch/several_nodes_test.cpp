@@ -91,6 +91,19 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
+  TEST_CASE("where nodes come and go, ranks of other nodes reach node 0's store through their launcher") {
+    const std::string master = testing::free_address();
+    const auto start = [&](const char* node) {
+      return std::make_unique<launched>(
+          words{"--nnodes", "2:3", "--node-rank", node, "--master", master, "-n", "2", "--tag-output",
+                "never", "sh", "-c", "echo relay${TUTTI_STORE_RELAY:+ed}"},
+          words{"TUTTI_SECRET=common", "TUTTI_STORE_RELAY=5"});
+    };
+    auto first = start("0"), second = start("1");
+    CHECK(first->finish().output == "relay\nrelay\n");
+    CHECK(second->finish().output == "relayed\nrelayed\n");
+  }
+
   TEST_CASE("a failure on any node ends the job everywhere, with its exit code and last lines") {
     const waiting silence;
     const job_of_nodes job{2};

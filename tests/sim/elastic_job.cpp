@@ -3,6 +3,7 @@
 
 #include "base/fields.hpp"
 #include "bootstrap/elastic_store.hpp"
+#include "bootstrap/relayed_store.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
@@ -40,6 +41,8 @@ constexpr int most_processes = 64;
 constexpr int first_letter_tag = 1000, first_answer_tag = 1 << 30;
 constexpr int most_rejoins = 60;  // of one process
 constexpr auto patience_of_rank = 20s;
+// Of a launcher: the timers of what waits behind its request do not know simulated time.
+constexpr auto longest_request = 2s;
 
 struct job_plan {
   std::uint64_t seed = 0;
@@ -96,6 +99,8 @@ struct node {
   bool told_end = false;
   std::vector<launch::outcome> ends;
   std::vector<int> starts;
+  // The store as the ranks here reach it: on the other nodes through this launcher.
+  std::unique_ptr<store> reached;
   std::deque<process> processes;
   std::uint32_t requests = 0;
   struct mail {
@@ -103,7 +108,7 @@ struct node {
     request sending;
   };
   std::list<mail> outbox;
-  std::list<core::running_task> tasks;
+  std::list<core::running_task> tasks;  // last: they use the others
 
   void post(int to, int tag, std::vector<char> bytes) {
     outbox.remove_if([](const mail& m) { return m.sending.done(); });
@@ -145,7 +150,7 @@ struct node {
   bool over = false;
 };
 
-// A rank's client of the launcher's store. Like with a tcp_store, requests may be lost with the connection.
+// A client of the launcher's store. Like with a tcp_store, requests may be lost with the connection.
 class message_store final : public store {
  public:
   explicit message_store(node& n) : node_(n) {}
@@ -221,9 +226,8 @@ task<> main_of(node* n, process* p) {
     mine.pid = p->number * 100 + p->start;
     mine.host = std::to_string(n->world.rank());
     mine.host_id = mine.host;
-    message_store through(*n);
     const core::world_info info =
-        co_await bootstrap::meet_through(through, who, mine, time, time.now() + who.timeout);
+        co_await bootstrap::meet_through(*n->reached, who, mine, time, time.now() + who.timeout);
     p->newcomer = false;
     p->epoch = static_cast<int>(info.epoch);
     n->books.joined(p->number * 100 + p->start, info);
@@ -241,11 +245,10 @@ task<> main_of(node* n, process* p) {
       continue;
     }
     std::atomic<int> newcomers{0};
-    message_store ear(*n);
     core::running_task listening;
     listening.start(
-        bootstrap::follow_newcomers(ear, info.epoch, newcomers), [](void*, std::exception_ptr) noexcept {},
-        nullptr);
+        bootstrap::follow_newcomers(*n->reached, info.epoch, newcomers),
+        [](void*, std::exception_ptr) noexcept {}, nullptr);
     const bool done = co_await train(n, p, &newcomers);
     n->leave_world(*p);
     if (done) {
@@ -356,6 +359,11 @@ void node::execute(const command& what) {
     stopping = told_end = false;
     ends.clear();
     starts.assign(static_cast<std::size_t>(ranks), 0);
+    reached = std::make_unique<message_store>(*this);
+    if (world.rank() > 0)
+      reached = std::make_unique<bootstrap::relayed_store>(
+          world.get_executor(), std::move(reached), bootstrap::serves_others,
+          core::loop::current()->engine().platform(), longest_request);
     for (int i = 0; i < ranks; ++i) start_process(given.first_rank + i, given.restart_count, given.newcomer);
   } else if (std::holds_alternative<launch::stop_ranks>(what)) {
     stop_all(given.grace);

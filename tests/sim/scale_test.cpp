@@ -6,6 +6,7 @@
 // memory. Ranks that exchange messages are simulated up to `most_simulated`; beyond that, the forecast
 // computes the all_reduce.
 #include "bootstrap/elastic_store.hpp"
+#include "bootstrap/relayed_store.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/running_task.hpp"
 #include "support/local_world.hpp"
@@ -46,26 +47,30 @@ struct load {
   std::uint64_t requests = 0;
   std::uint64_t to_store = 0;    // bytes of keys and values
   std::uint64_t from_store = 0;  // of answers
-  double seconds = 0;            // of the processors of launcher and all ranks
 };
 
 class counting_store final : public store {
  public:
-  counting_store(boost::asio::any_io_executor executor, const memory_store& of, load& into)
-      : memory_(executor, of), load_(into) {}
+  counting_store(std::shared_ptr<store> of, load& into) : of_(std::move(of)), load_(into) {}
   std::string name() const override { return "store"; }
 
  private:
   task<store_answer> carry_out(store_request what) override {
     ++load_.requests;
     load_.to_store += what.key.size() + what.value.size() + what.expected.size();
-    store_answer answer = co_await memory_.perform(std::move(what));
+    store_answer answer = co_await of_->perform(std::move(what));
     load_.from_store += answer.text.size();
     co_return std::move(answer);
   }
 
-  memory_store memory_;
+  const std::shared_ptr<store> of_;
   load& load_;
+};
+
+// Of all ranks, and of what their launchers ask node 0 for.
+struct traffic_of_store {
+  load ranks, launchers;
+  double seconds = 0;  // of the processors of all
 };
 
 struct arriving {
@@ -96,23 +101,21 @@ task<> arrive(arriving* a, int number, int start) {
 }
 
 // The records that the first sum needs: of the ranks a power of two away.
-task<> learn_partners(arriving* a, boost::asio::any_io_executor executor, const memory_store* contents,
+task<> learn_partners(arriving* a, boost::asio::any_io_executor executor, std::shared_ptr<store> of,
                       load* into) {
-  const auto open = [](boost::asio::any_io_executor on, const memory_store* of,
-                       load* to) -> task<std::unique_ptr<store>> {
-    co_return std::make_unique<counting_store>(on, *of, *to);
+  const auto open = [](std::shared_ptr<store> from, load* to) -> task<std::unique_ptr<store>> {
+    co_return std::make_unique<counting_store>(std::move(from), *to);
   };
-  bootstrap::ask_later(
-      a->info, executor, [=](core::time_point) { return open(executor, contents, into); }, "");
+  bootstrap::ask_later(a->info, executor, [=](core::time_point) { return open(of, into); }, "");
   for (int away = 1; away < a->info.size; away *= 2)
     if (const int partner = a->info.rank ^ away; partner < a->info.size)
       co_await a->info.peers.obtain(partner, core::time_point::max());
 }
 
 struct meetings {
-  load start;
-  load sum;                // the requests for records of the first sum after it
-  load again;              // after one rank has died
+  traffic_of_store start;
+  traffic_of_store sum;    // the requests for records of the first sum after it
+  traffic_of_store again;  // after one rank has died
   std::size_t met = 0;     // the others whose records a rank has then
   std::size_t memory = 0;  // bytes of what it knows of all
 };
@@ -130,19 +133,30 @@ meetings meet_twice(int ranks) {
                                     std::make_unique<memory_store>(context.get_executor(), contents), 1,
                                     bootstrap::quorum::none, [](const std::string& why) { FAIL(why); });
   launcher.serve();
+  load at_node_0;
+  // By node.
+  std::vector<std::shared_ptr<store>> relays;
+  for (int first = 0; first < ranks; first += ranks_of_node) {
+    auto of = std::make_shared<memory_store>(context.get_executor(), contents);
+    auto counted = std::make_unique<counting_store>(std::move(of), at_node_0);
+    relays.push_back(std::make_shared<bootstrap::relayed_store>(context.get_executor(), std::move(counted),
+                                                                bootstrap::serves_others));
+  }
+  const auto relay_of = [&](int rank) { return relays[static_cast<std::size_t>(rank / ranks_of_node)]; };
   std::deque<arriving> all;
   const auto run = [&](int& to_come) {
     while (to_come > 0) REQUIRE(context.run_one_for(run_limit) > 0);
   };
-  const auto meet = [&](load& into, int start_of_last) {
+  const auto meet = [&](traffic_of_store& into, int start_of_last) {
     int to_come = ranks;
+    at_node_0 = {};
     const double before = cpu_seconds();
     all.clear();
     // The last rank first: in a running world it is the newcomer.
     for (int i = 0; i < ranks; ++i) {
       const int r = (ranks - 1 + i) % ranks;
       arriving& a = all.emplace_back();
-      a.through = std::make_unique<counting_store>(context.get_executor(), contents, into);
+      a.through = std::make_unique<counting_store>(relay_of(r), into.ranks);
       a.to_come = &to_come;
       a.running.start(
           arrive(&a, r, r == ranks - 1 ? start_of_last : 0),
@@ -152,15 +166,17 @@ meetings meet_twice(int ranks) {
     }
     run(to_come);
     into.seconds = cpu_seconds() - before;
+    into.launchers = at_node_0;
     for (const arriving& a : all) REQUIRE(a.info.size == ranks);
   };
-  const auto learn = [&](load& into) {
+  const auto learn = [&](traffic_of_store& into) {
     const double before = cpu_seconds();
+    at_node_0 = {};
     for (arriving& a : all) {
       int to_come = 1;
       a.to_come = &to_come;
       a.running.start(
-          learn_partners(&a, context.get_executor(), &contents, &into),
+          learn_partners(&a, context.get_executor(), relay_of(a.info.rank), &into.ranks),
           [](void* self, std::exception_ptr failure) noexcept {
             CHECK(!failure);
             --*static_cast<arriving*>(self)->to_come;
@@ -174,6 +190,7 @@ meetings meet_twice(int ranks) {
       if (first) made.memory = with - heap_in_use();
     }
     into.seconds = cpu_seconds() - before;
+    into.launchers = at_node_0;
   };
   for (int r = 0; r < ranks; ++r) launcher.tell(&bootstrap::membership::started, r / ranks_of_node, r, 0);
   meet(made.start, 0);
@@ -255,14 +272,19 @@ TEST_CASE(
     "scale: each rank sends the same requests to the store, and gets as many bytes, for any number of "
     "ranks") {
   const meetings few = meet_twice(512), many = meet_twice(2048);
-  CHECK(few.start.requests == 512 * 4);
-  CHECK(many.start.requests == 2048 * 4);
-  CHECK(many.again.requests == 2048 * 4);
-  CHECK(many.start.from_store < 5 * few.start.from_store);
-  CHECK(many.start.from_store < 2048 * 3000);
+  CHECK(few.start.ranks.requests == 512 * 4);
+  CHECK(many.start.ranks.requests == 2048 * 4);
+  CHECK(many.again.ranks.requests == 2048 * 4);
+  CHECK(many.start.ranks.from_store < 5 * few.start.ranks.from_store);
+  CHECK(many.start.ranks.from_store < 2048 * 3000);
   // The first sum asks for the host of each partner elsewhere; no rank knows more than these.
-  CHECK(few.sum.requests == 512 * 6);
-  CHECK(many.sum.requests == 2048 * 8);
+  CHECK(few.sum.ranks.requests == 512 * 6);
+  CHECK(many.sum.ranks.requests == 2048 * 8);
+  // Two of the four are the same for all ranks of a node, and so are all those of the sum.
+  CHECK(many.start.launchers.requests == 2048 * 2 + 2048 / 8 * 2);
+  CHECK(many.again.launchers.requests == 2048 * 2 + 2048 / 8 * 2);
+  CHECK(many.sum.launchers.requests == 2048 / 8 * 8);
+  CHECK(7 * many.start.launchers.from_store < many.start.ranks.from_store);
   CHECK(many.met == 8 * (1 + 8) - 1);
   CHECK(many.memory < 80'000);
 }
@@ -281,13 +303,13 @@ TEST_CASE("scale: the table" * doctest::skip(std::getenv("TUTTI_SIM_SCALE") == n
     const meetings m = meet_twice(ranks);
     for (const auto& [what, l] :
          {std::pair("start", &m.start), std::pair("first sum", &m.sum), std::pair("rejoin", &m.again)})
-      fmt::print(
-          "{:6} ranks | {:10} | {:.1f} requests and {:.0f} B a rank to the store, {:.0f} B back, {:.1f} MiB "
-          "in "
-          "all; {:.3f} s of processor\n",
-          ranks, what, static_cast<double>(l->requests) / ranks, static_cast<double>(l->to_store) / ranks,
-          static_cast<double>(l->from_store) / ranks,
-          static_cast<double>(l->to_store + l->from_store) / 1048576, l->seconds);
+      for (const auto& [whose, by] : {std::pair("ranks", &l->ranks), std::pair("launchers", &l->launchers)})
+        fmt::print(
+            "{:6} ranks | {:10} | by {:9}: {:.1f} requests and {:.0f} B a rank to the store, {:.0f} B back, "
+            "{:.1f} MiB in all; {:.3f} s of processor\n",
+            ranks, what, whose, static_cast<double>(by->requests) / ranks,
+            static_cast<double>(by->to_store) / ranks, static_cast<double>(by->from_store) / ranks,
+            static_cast<double>(by->to_store + by->from_store) / 1048576, l->seconds);
     fmt::print("{:6} ranks | addresses  | a rank knows {} others, in {} B\n", ranks, m.met, m.memory);
     const sim::forecast f =
         sim::compute_forecast(sim::pattern::all_reduce, algorithm::recursive_doubling, 4, ranks, {});
