@@ -39,9 +39,10 @@ struct result<void> {
 namespace detail {
 
 // An operation whose await does not throw.
-template <class T>
+template <class T, class Operation>
 class [[nodiscard("an operation does nothing until it is awaited")]] unthrowing {
  public:
+  static constexpr bool on_temporary = refers_to_temporary<Operation>;
   explicit unthrowing(operation<T>&& op) noexcept : state_(op.what()) {}
   unthrowing(unthrowing&& other) noexcept : state_(other.state_.what()) {}
 
@@ -94,15 +95,15 @@ task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
 // Cost: nothing is thrown for an operation; a failure allocates its text.
 template <class T>
 auto as_result(operation<T>&& op) {
-  return detail::unthrowing<T>(std::move(op));
+  return detail::unthrowing<T, operation<T>>(std::move(op));
 }
 template <class T>
 auto as_result(operation_on_temporary<T>&& op) {
-  return detail::unthrowing<T>(std::move(op));
+  return detail::unthrowing<T, operation_on_temporary<T>>(std::move(op));
 }
 template <class A>
 auto as_result(A&& awaitable) {
-  return detail::caught<A>(std::forward<A>(awaitable));
+  return detail::bound_to<A>(detail::caught<A>(std::forward<A>(awaitable)));
 }
 
 }  // namespace tutti

@@ -405,7 +405,8 @@ class communicator {
   // Sizes and numbers of signals may differ by rank.
   // Completes: when every rank has called it.
   // Buffers: stays until the window has been dropped.
-  // Errors: errc::mismatch on all ranks if element types differ.
+  // Errors: errc::mismatch on all ranks if element types differ; errc::invalid_argument, by the call, for a negative number
+  // of signals.
   // Cost: as duplicate: each window has a communicator of its own. Allocates.
   template <class B>
   operation<tutti::window<element_of_t<B>>> window(B&& buffer, window_options how = {},
@@ -414,7 +415,8 @@ class communicator {
     static_assert(!detail::of_device<B>, "tutti: a window is memory of the host");
     detail::call what(kind::window, state_, where);
     what.out = detail::view_of(buffer);
-    what.in.count = how.signals < 0 ? 0 : static_cast<std::size_t>(how.signals);
+    if (how.signals < 0) throw error(errc::invalid_argument, "window: window_options::signals is negative");
+    what.in.count = static_cast<std::size_t>(how.signals);
     return operation<tutti::window<element_of_t<B>>>(std::move(what));
   }
 

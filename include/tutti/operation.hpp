@@ -113,6 +113,7 @@ template <class T = void>
 class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
     : public operation<T> {
  public:
+  static constexpr bool on_temporary = true;
   using operation<T>::operation;
   operation_on_temporary(operation<T>&& other) noexcept : operation<T>(std::move(other)) {}
   operation_on_temporary with(algorithm wanted) && { return std::move(*this).operation<T>::with(wanted); }

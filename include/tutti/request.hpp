@@ -90,6 +90,8 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     bool second_ = false;
   };
   awaiter operator co_await() & noexcept { return awaiter(*this); }
+  // A send or receive that is awaited where it is made: co_await world.send(x, 1), and not isend.
+  awaiter operator co_await() && = delete;
 
   // Awaits the request by an Asio completion token, with signature void(error_code, T). The token takes over
   // the request, which is empty afterwards. A token that never starts drops it.

@@ -81,8 +81,8 @@ T runtime::run(task<T> main) {
 }
 
 // Joins the world that `options` and the environment describe, and returns the communicator of all its ranks.
-// Call it on the loop thread of `rt`. The runtime leaves the world in the background when the last handle is
-// destroyed; messages already sent still arrive.
+// Call it on the loop thread of `rt`, while its io_context runs. The runtime leaves the world in the background
+// when the last handle is destroyed; messages already sent still arrive.
 // Completes: when all ranks have joined.
 // Errors: errc::invalid_argument (contradictory or missing settings), errc::join_failed (a rank did not come
 // in time, or two came as one), errc::unauthorized.

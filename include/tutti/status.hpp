@@ -26,7 +26,7 @@ struct status {
   // Length of the message in bytes.
   std::size_t bytes = 0;
 
-  // The length of the message in elements of T.
+  // The length of the message in whole elements of T; `bytes` tells whether it is more.
   template <class T>
   std::size_t count() const noexcept {
     return bytes / sizeof(T);

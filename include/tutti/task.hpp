@@ -24,6 +24,10 @@ class task;
 
 namespace detail {
 
+// An awaitable that refers to a temporary of the full expression that makes it.
+template <class A>
+concept refers_to_temporary = requires { requires std::remove_cvref_t<A>::on_temporary; };
+
 template <class T>
 class result_promise : public task_promise_base {
  public:
@@ -125,5 +129,32 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   explicit task(std::coroutine_handle<promise_type> h) noexcept : frame_(h) {}
   detail::owned_frame<promise_type> frame_;
 };
+
+// A task that refers to a temporary. It is awaited in the same expression: it does not convert to a task, which could
+// outlive the temporary.
+template <class T>
+class [[nodiscard("a task does nothing until it is awaited")]] task_on_temporary {
+ public:
+  static constexpr bool on_temporary = true;
+  explicit task_on_temporary(task<T>&& of) noexcept : of_(std::move(of)) {}
+  auto operator co_await() && noexcept { return std::move(of_).operator co_await(); }
+
+ private:
+  task<T> of_;
+};
+
+namespace detail {
+
+// What a function that awaits an A in a task returns.
+template <class A, class T>
+auto bound_to(task<T>&& made) {
+  if constexpr (refers_to_temporary<A>) {
+    return task_on_temporary<T>(std::move(made));
+  } else {
+    return std::move(made);
+  }
+}
+
+}  // namespace detail
 
 }  // namespace tutti

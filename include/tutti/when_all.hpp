@@ -20,6 +20,7 @@ namespace detail {
 template <class... A>
 class join {
  public:
+  static constexpr bool on_temporary = (refers_to_temporary<A> || ...);
   explicit join(A&&... awaitables) : branches_(join_branch<A>(std::forward<A>(awaitables))...) {}
 
   bool await_ready() const noexcept { return false; }
@@ -136,7 +137,8 @@ using value_of_requests = typename std::ranges::range_value_t<R>::value_type;
 // Completes: when every request has completed.
 // Buffers: both ranges stay as they are until then. Destroying the awaiting frame leaves the requests pending.
 // Errors: rethrows the failure of the first request that failed, in order, after all have ended;
-//   errc::invalid_argument when another coroutine waits for one of them.
+//   errc::invalid_argument when another coroutine waits for one of them, and, thrown by the call, when `results` is
+//   shorter than `requests`.
 // Cancellation: stops every request that is pending.
 // Cost: resumes the coroutine once; allocates nothing.
 template <detail::RequestRange R>
@@ -148,7 +150,10 @@ template <detail::RequestRange R, class Results>
   requires std::constructible_from<std::span<detail::value_of_requests<R>>, Results&>
 auto when_all(R&& requests, Results&& results) {
   using value = detail::value_of_requests<R>;
-  return detail::join_requests<value>(requests, std::span<value>(results));
+  const std::span<value> taken(results);
+  if (taken.size() < std::ranges::size(requests))
+    throw error(errc::invalid_argument, "when_all: there are fewer results than requests");
+  return detail::join_requests<value>(requests, taken);
 }
 
 // Starts all awaitables in the order given and returns a tuple of their results, std::monostate for void.

@@ -50,6 +50,7 @@ class race : join_counter {
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
  public:
+  static constexpr bool on_temporary = (refers_to_temporary<A> || ...);
   explicit race(A&&... awaitables) : branches_(join_branch<A>(std::forward<A>(awaitables))...) {}
   // Moves a race that has not been awaited.
   race(race&& other) noexcept : join_counter(other), branches_(std::move(other.branches_)) {}
@@ -112,7 +113,8 @@ class race : join_counter {
 }  // namespace detail
 
 // Starts all awaitables in the order given. When the first ends, asks the others to end early, and returns its result
-// as an any_result. If one ends at once, those behind it are not started. Takes what when_all takes.
+// as an any_result. If one ends at once, those behind it are not started. Takes what when_all takes, but
+// no range.
 // Completes: when all have ended, so no buffer is in use any more.
 // Errors: if the first to end failed, rethrows its exception.
 // Cancellation: of the stopped branches, a send, receive or probe ends with errc::cancelled and loses no
@@ -122,6 +124,10 @@ class race : join_counter {
 template <class... A>
 auto when_any(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_any needs something to wait for");
+  static_assert(
+      !(requires { std::declval<A&>().begin(); } || ...),
+      "when_any takes no range: it stops the others. To take each of several requests when it completes, "
+      "spawn a task for each in a scope");
   return detail::race<A...>(std::forward<A>(awaitables)...);
 }
 

@@ -47,17 +47,20 @@ task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::st
 // Completes: with the result, which may come late, or when everything inside has ended.
 // Errors: errc::timed_out, naming the operation; errc::wrong_thread on a thread without a runtime.
 // Cancellation: what is stopped ends as the other branches of when_any do.
+// Returns a task; for an operation on a temporary one that is awaited in the same expression.
 // Cost: one timer of the loop; no system call, and in steady state no allocation.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
-  return detail::within<A>(std::forward<A>(awaitable), when, std::chrono::steady_clock::duration::max());
+  return detail::bound_to<A>(
+      detail::within<A>(std::forward<A>(awaitable), when, std::chrono::steady_clock::duration::max()));
 }
 
 // with_deadline, `timeout` after the call, not the await. One too long for the clock never expires.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
   const std::chrono::steady_clock::duration limit = detail::saturated(timeout);
-  return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), limit), limit);
+  return detail::bound_to<A>(
+      detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), limit), limit));
 }
 
 }  // namespace tutti

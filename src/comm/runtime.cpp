@@ -30,7 +30,13 @@ constexpr auto farewell = std::chrono::seconds(2);
 
 // Makes this thread the loop thread of `rt`.
 comm::runtime_state& claimed(runtime& rt) {
-  if (!rt.state().loop().claim_this_thread())
+  core::loop& loop = rt.state().loop();
+  if (loop.stands_still())
+    throw error(
+        errc::wrong_thread,
+        "init: another runtime runs on this thread, and nobody runs this one's io_context: give both the "
+        "same, as in tutti::runtime second(first.context())");
+  if (!loop.claim_this_thread())
     throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
   return rt.state();
 }

@@ -207,6 +207,12 @@ bool loop::claim_this_thread() noexcept {
   return true;
 }
 
+bool loop::stands_still() noexcept {
+  loop* const now = current();
+  return now != nullptr && &now->context_ != &context_ && now->executor().running_in_this_thread() &&
+         !executor().running_in_this_thread();
+}
+
 void loop::unbind() noexcept {
   thread_.store(nullptr, std::memory_order_relaxed);
   if (current_loop == this) current_loop = nullptr;

@@ -114,6 +114,8 @@ class loop {
   void unbind() noexcept;
   // As bind_to_this_thread, but returns false if another thread is the loop thread, or in a forked child.
   bool claim_this_thread() noexcept;
+  // Whether another one's io_context runs on this thread, and not this one's: what is started here would not go on.
+  bool stands_still() noexcept;
   bool on_this_thread() const noexcept {
     return thread_.load(std::memory_order_relaxed) == this_thread() && !is_parents();
   }

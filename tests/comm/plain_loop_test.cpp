@@ -133,6 +133,26 @@ TEST_CASE("with two runtimes on one thread, a task belongs to the one whose io_c
   own.run_to(21);
 }
 
+TEST_CASE("a runtime whose io_context does not run is refused while another one runs") {
+  runtime first, second, third(first.context());
+  const auto both = [](runtime* other, failure* refused) -> task<> {
+    const auto joined = co_await as_result(init(*other, alone()));
+    refused->code = static_cast<errc>(joined.error.value());
+    refused->text = joined.message;
+  };
+  failure refused;
+  first.run([](runtime* a, runtime* b, failure* into, task<> (*join)(runtime*, failure*)) -> task<> {
+    const communicator world = co_await init(*a, alone());
+    co_await join(b, into);
+  }(&first, &second, &refused, both));
+  CHECK(refused.code == errc::wrong_thread);
+  CHECK(refused.text.find("runtime second(first.context())") != std::string::npos);
+  first.run(both(&third, &refused));
+  CHECK(refused.code == errc::success);
+  second.run(both(&second, &refused));
+  CHECK(refused.code == errc::success);
+}
+
 TEST_CASE("if two threads run an io_context, the second is refused and the first continues") {
   own_loop own;
   failure started;

@@ -71,7 +71,7 @@ class task_promise_base : public scoped_promise {
   template <asio_operation A>
   auto await_transform(A&& operation) const {
     static_assert(!std::is_lvalue_reference_v<A>,
-                  "an Asio operation is awaited as an rvalue: co_await std::move(operation)");
+                  "an operation or task is awaited as an rvalue: co_await std::move(it)");
     return asio_awaiter<std::remove_cvref_t<A>>(std::forward<A>(operation));
   }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/detached.hpp>
+#include <chrono>
 #include <complex>
 #include <optional>
 #include <span>
@@ -49,6 +50,13 @@ tutti::task<> program(tutti::communicator world) {
   co_await world.all_reduce(found, tutti::bor);
   co_await world.recv(std::span(values), 0);
   co_await world.send(std::vector<float>(4), 1);  // awaited at once, it outlives the operation
+  co_await tutti::with_timeout(world.send(std::vector<float>(4), 1), std::chrono::seconds(1));
+  co_await tutti::as_result(
+      tutti::with_timeout(world.send(std::vector<float>(4), 1), std::chrono::seconds(1)));
+  co_await tutti::when_all(tutti::with_timeout(world.send(std::vector<float>(4), 1), std::chrono::seconds(1)),
+                           tutti::as_result(world.send(std::vector<float>(4), 1)));
+  tutti::task<> limited = tutti::with_timeout(world.send(values, 1), std::chrono::seconds(1));
+  co_await std::move(limited);
   tutti::request sending = world.isend(constants, 1);
   tutti::request moved = std::move(sending);
   co_await moved;
