@@ -452,16 +452,15 @@ TEST_CASE("what is no etcd") {
   }
   // What may pass is asked again.
   const something_else cut("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{");
-  check_says(failure_to_join(cut.url(), 200ms), errc::timed_out, {"joining etcd_store", "before its answer"});
+  check_says(failure_to_join(cut.url(), 1s), errc::timed_out, {"joining etcd_store", "before its answer"});
   const something_else proxy("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
-  check_says(failure_to_join(proxy.url(), 200ms), errc::timed_out, {"HTTP status 503"});
+  check_says(failure_to_join(proxy.url(), 1s), errc::timed_out, {"HTTP status 503"});
   std::uint16_t port = 0;
   base::unique_fd silent = test::listening_socket(port);
   const std::string url = "etcd://127.0.0.1:" + std::to_string(port) + "/job";
-  check_says(failure_to_join(url, 200ms), errc::timed_out,
-             {"no etcd has answered", "did not answer in time"});
+  check_says(failure_to_join(url, 1s), errc::timed_out, {"no etcd has answered", "did not answer in time"});
   silent.reset();
-  check_says(failure_to_join(url, 200ms), errc::timed_out, {"no etcd has answered", "refused"});
+  check_says(failure_to_join(url, 1s), errc::timed_out, {"no etcd has answered", "refused"});
 }
 
 TEST_CASE("texts that name no place in etcd") {
