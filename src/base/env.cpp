@@ -117,7 +117,7 @@ constexpr variable table[] = {
   {g::internal, "TUTTI_STORE_FD", "", "socket on which rank 0 listens for the others"},
   {g::internal, "TUTTI_STORE_FROM", "", "where rank 0 asks the launcher for that socket, if it was closed on the way or for a second world"},
   {g::internal, "TUTTI_STORE_LISTENS", "", "port of TUTTI_STORE_FD"},
-  {g::internal, "TUTTI_STORE_RELAY", "", "port of the launcher of this node, which asks node 0 for its ranks"},
+  {g::internal, "TUTTI_STORE_RELAY", "", "port of the launcher of this node, which asks the store for its ranks"},
   {g::internal, "TUTTI_FLIGHT", "", "shared memory of the flight recorder"},
   {g::internal, "TUTTI_TTY", "", "1: the launcher's output is a terminal"},
   {g::internal, "COLUMNS", "", "width of that terminal"},

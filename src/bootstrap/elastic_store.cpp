@@ -251,7 +251,7 @@ task<> elastic_store::show(const char* key, std::string value, std::string* show
 
 namespace {
 
-// The store of node 0's launcher, through that of this node if there is another; or that of the job in etcd.
+// The store of node 0's launcher or that of the job in etcd, through the launcher of this node.
 task<std::unique_ptr<store>> store_of_launchers(boost::asio::any_io_executor executor, job who,
                                                 core::time_point deadline) {
   if (who.store_relay != 0) {

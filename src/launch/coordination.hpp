@@ -58,8 +58,6 @@ class coordination {
   virtual role is() const { return role::attends; }
   // The store's socket, with the command to start, on the node that has rank 0.
   virtual base::unique_fd take_store() { return {}; }
-  // With the command to start: the port at which the ranks of this node reach the store through this launcher; 0: none.
-  virtual int store_relay() const { return 0; }
 
  protected:
   // The launcher that coordinates because the launchers in etcd have it so. If its ranks run, it takes over.

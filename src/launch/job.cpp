@@ -24,6 +24,7 @@
 #include "launch/job_output.hpp"
 #include "launch/local_ranks.hpp"
 #include "launch/run_after.hpp"
+#include "launch/store_relay.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -93,10 +94,12 @@ class job {
             "too low");
       trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
     }
+    const tls_identity tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr;
+    relay_ = std::make_unique<store_relay>(loop_, o, secret_, tls);
     above_ = coordination::make({.loop = loop_,
                                  .o = o,
                                  .secret = secret_,
-                                 .tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr,
+                                 .tls = tls,
                                  .own = {.nodes = o.nodes,
                                          .node = o.node_rank,
                                          .ranks = o.ranks,
@@ -134,7 +137,7 @@ class job {
     if (!what.notice.empty()) output_.say(what.notice);
     if (trace_ != nullptr) trace_->begin(what.first_rank);
     try {
-      ranks_.start(what, above_->take_store(), above_->store_relay());
+      ranks_.start(what, above_->take_store(), relay_->open(what));
     } catch (const std::runtime_error& e) {
       above_->tell(stop_wanted{stop_wanted::reason::cannot_start, 0, e.what()});
     }
@@ -256,6 +259,7 @@ class job {
   std::uint64_t progress_ = 0;                // as of the last check
   std::chrono::steady_clock::time_point progress_at_{};
   bool silence_said_ = false;
+  std::unique_ptr<store_relay> relay_;
   std::unique_ptr<coordination> above_;
   int interrupts_ = 0;
   bool stop_wanted_ = false;  // by this node: no further start begins here

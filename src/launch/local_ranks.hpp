@@ -35,8 +35,8 @@ class local_ranks {
   local_ranks(boost::asio::io_context& loop, const options& o, std::string path, std::string secret,
               job_output& output, std::function<void(const event&)> tell);
 
-  // Starts the ranks; requires that it is idle. `store` is the socket for rank 0, or empty; `store_relay` is
-  // coordination's. Throws std::runtime_error if a rank cannot be started. Those already started are then killed, and
+  // Starts the ranks; requires that it is idle. `store` is the socket for rank 0, or empty; `store_relay` is the
+  // port of one. Throws std::runtime_error if a rank cannot be started. Those already started are then killed, and
   // ranks_ended is told as always.
   void start(const start_ranks& p, base::unique_fd store, int store_relay);
   // Asks the ranks to end, first with the grace period to follow. Does nothing when idle. The rank whose main
@@ -88,7 +88,7 @@ class local_ranks {
   bool asked_rest_ = false;    // processes left by the ranks were asked to end, too
   std::vector<outcome> ends_;  // of this start, in order
   base::unique_fd store_;      // for rank 0; kept until it has ended for good
-  int store_relay_ = 0;        // as at start()
+  int store_relay_ = 0;        // its port, 0: none
   std::vector<int> restarts_;  // by local rank, in this start
   int to_come_again_ = 0;      // ranks that are about to be restarted
   bootstrap::store_handover handover_;

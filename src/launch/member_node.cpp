@@ -2,23 +2,15 @@
 // member_node: a node that does what the launcher says that coordinates.
 #include <fmt/format.h>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
-#include <memory>
 #include <optional>
 #include <tutti/scope.hpp>
-#include <tutti/store.hpp>
 #include <utility>
 
 #include "base/cycles.hpp"
-#include "base/unique_fd.hpp"
-#include "bootstrap/address.hpp"
-#include "bootstrap/elastic_store.hpp"
-#include "bootstrap/relayed_store.hpp"
 #include "launch/coordination.hpp"
 #include "launch/run_after.hpp"
-#include "launch/store_socket.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -63,8 +55,6 @@ class member_node final : public coordination {
     end_if_ranks_have();
   }
 
-  int store_relay() const override { return relay_port_; }
-
   void lose_patience() override {
     if (!over_) on_lost("not waited for any longer");
   }
@@ -97,34 +87,6 @@ class member_node final : public coordination {
     if (!options_.trace.empty() && !ranks_run_) ask_clock();
   }
 
-  // The ranks here reach node 0's store through this launcher: it has one connection, and asks once for what they all
-  // want to know. Without it they go to node 0 themselves.
-  void open_relay(const start_ranks& start) {
-    relay_.reset();
-    relay_port_ = 0;
-    if (!options_.elastic || !options_.store.empty()) return;
-    base::unique_fd listening = bootstrap::listen_at({boost::asio::ip::address_v4::loopback(), 0});
-    if (!listening) return;
-    relay_port_ = port_of(listening);
-    calls_.spawn(relay(std::move(listening), start));
-  }
-
-  task<> relay(base::unique_fd listening, start_ranks start) {
-    try {
-      std::unique_ptr<store> node_0s = co_await tcp_store::connect_to_listening(
-          node_.loop.get_executor(), options_.master->host, static_cast<std::uint16_t>(start.store_port),
-          node_.secret, start.first_rank, options_.node_timeout, node_.tls);
-      if (port_of(listening) != relay_port_) co_return;  // of an earlier start
-      auto here = std::make_unique<bootstrap::relayed_store>(node_.loop.get_executor(), std::move(node_0s),
-                                                             bootstrap::serves_others);
-      relay_ = tcp_store_server::adopt(node_.loop.get_executor(), listening.get(), node_.secret, node_.tls,
-                                       std::move(here));
-      listening.release();
-    } catch (const error&) {
-      // node 0 tells the ranks why
-    }
-  }
-
   void expect_end() {
     run_after(patience_, grace_ + time_to_tell,
               [this] { on_lost("it does not tell how the job has ended"); });
@@ -150,7 +112,6 @@ class member_node final : public coordination {
       ranks_run_ = true;
       stopping_ = stop_wanted_;
       first_failure_.reset();
-      open_relay(*start);
       patience_.cancel();
     } else if (const auto* const end = std::get_if<job_over>(&what)) {
       link_->finish();  // and the other side closes
@@ -209,9 +170,7 @@ class member_node final : public coordination {
   std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
-  std::unique_ptr<tcp_store_server> relay_;
-  int relay_port_ = 0;
-  scope calls_;  // last: its tasks use the others
+  scope calls_;  // last: its task uses the others
 };
 
 }  // namespace
