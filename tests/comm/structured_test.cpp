@@ -290,6 +290,23 @@ TEST_CASE("messages arrive in order from every rank, and a timeout loses none") 
   });
 }
 
+TEST_CASE("a message of another type is an error, and can still be received") {
+  run_local(2, [](communicator world) -> task<> {
+    const std::vector<float> sent = {1, 2, 3};
+    if (world.rank() == 1) {
+      co_await world.send(sent, 0);
+      co_return;
+    }
+    auto all = messages<double>(world);
+    const auto refused = co_await as_result(all.next());
+    TUTTI_EXPECT(refused.error == errc::truncated);
+    TUTTI_EXPECT(refused.message.find("rank 1 has sent 12 bytes, and an element has 8") != std::string::npos);
+    std::vector<float> got(3);
+    co_await world.recv(got, 1);
+    TUTTI_EXPECT(got == sent);
+  });
+}
+
 TEST_CASE("all_reduce_chunks reports the failure of a chunk at every later call") {
   run_local(2, [](communicator world) -> task<> {
     std::vector<double> data(1000);
