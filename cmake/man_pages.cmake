@@ -2,22 +2,24 @@
 # Man pages and shell completion, from what the programs print for --help.
 find_program(tutti_awk awk NO_CACHE)
 
-# tutti_man_page(program [options...]): share/man/man1/<program>.1 of the build folder, from --help and these options.
+# tutti_man_page(program [options...]): share/man/man1/<program>.1 of the build folder, from --help and these options, whenever the
+# program is built.
 function(tutti_man_page program)
-  if(CMAKE_CROSSCOMPILING OR NOT tutti_awk)
+  if(CMAKE_CROSSCOMPILING OR NOT tutti_awk OR TUTTI_SANITIZE)
     return()
   endif()
   set(page ${PROJECT_BINARY_DIR}/share/man/man1/${program}.1)
-  set(says "$<TARGET_FILE:${program}> --help")
+  set(format ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/man_page.awk)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/man/man1)
+  set(says "\"$0\" --help")
   foreach(option IN LISTS ARGN)
-    string(APPEND says " && $<TARGET_FILE:${program}> ${option}")
+    string(APPEND says " && \"$0\" ${option}")
   endforeach()
-  add_custom_command(OUTPUT ${page}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/share/man/man1
-    COMMAND sh -c "( ${says} ) | ${tutti_awk} -v name=${program} -v version=${PROJECT_VERSION} -f '${PROJECT_SOURCE_DIR}/cmake/man_page.awk' > ${page}"
-    DEPENDS ${program} ${PROJECT_SOURCE_DIR}/cmake/man_page.awk
+  add_custom_command(TARGET ${program} POST_BUILD BYPRODUCTS ${page}
+    COMMAND sh -c "text=$(${says}) && printf '%s\\n' \"$text\" | \"$1\" -v name=${program} -v version=${PROJECT_VERSION} -f \"$2\" >\"$3\""
+      $<TARGET_FILE:${program}> ${tutti_awk} ${format} ${page}
     VERBATIM)
-  add_custom_target(${program}-man ALL DEPENDS ${page})
+  set_property(TARGET ${program} APPEND PROPERTY LINK_DEPENDS ${format})
   set_property(GLOBAL APPEND PROPERTY tutti_man_pages_of_${program} ${page})
 endfunction()
 

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for what is packaged and installed. They configure tutti as distributors and users do, and compile next to nothing.
+
+    packaging_test.py CMAKE COMPILER
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CMAKE, CXX = sys.argv[1:3]
+LIBRARY_ONLY = ("-DTUTTI_BUILD_TOOLS=OFF", "-DTUTTI_BUILD_TESTS=OFF", "-DTUTTI_BUILD_EXAMPLES=OFF", "-DTUTTI_BUILD_PERF=OFF", "-DTUTTI_MPI=OFF")
+
+
+class Failed(Exception):
+    pass
+
+
+def call(*command, **options):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode:
+        raise Failed(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def configure(source, build, *options):
+    call(CMAKE, "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_CXX_COMPILER={CXX}", "--log-level=WARNING", *options, cwd=source)
+
+
+def project(folder, text, **sources):
+    """A user's project, given its CMakeLists.txt and sources."""
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.22)\nproject(app LANGUAGES CXX)\n{text}")
+    for name, source in sources.items():
+        (folder / f"{name}.cpp").write_text(source)
+    return folder
+
+
+def man_pages_are_built_with_their_programs(scratch):
+    """also where paths have spaces"""
+    source = project(scratch / "a tool", f'include("{ROOT}/cmake/man_pages.cmake")\nadd_executable(tool tool.cpp)\ntutti_man_page(tool --variables)\n',
+                     tool='#include <cstdio>\nint main(int, char** v) { std::printf("A tool.\\n\\nUsage: tool %s\\n", v[1]); }\n')
+    configure(source, scratch / "a build")
+    call(CMAKE, "--build", scratch / "a build", "--target", "tool")
+    page = scratch / "a build/share/man/man1/tool.1"
+    text = page.read_text() if page.exists() else "no page"
+    return [] if all(part in text for part in (".TH TOOL", "help", "variables")) else [text]
+
+
+def the_image_builds_what_it_installs(scratch):
+    """the targets in deploy/Dockerfile"""
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    options = re.search(r"cmake (--preset release .*) \\\n", dockerfile)[1].split()
+    targets = re.search(r"cmake --build build/release --target (.*) \\\n", dockerfile)[1].split()
+    build = scratch / "build"
+    configure(ROOT, build, *options)
+    commands = call("ninja", "-C", build, "-t", "commands", *targets)
+    installed = {pathlib.Path(name) for file in build.rglob("cmake_install.cmake")
+                 for name in re.findall(rf'"({re.escape(str(build))}/[^"$]*)"', file.read_text())}
+    made = {path.relative_to(build).as_posix() for path in installed if not path.exists()}
+    if "bin/tutti-run" not in made or "src/libtutti.a" not in made:
+        raise Failed(f"these are all files that are built and installed: {made}")
+    return [name for name in sorted(made) if name not in commands]
+
+
+def main():
+    rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs]
+    if not shutil.which("ninja"):
+        print("SKIPPED: packaging: there is no ninja")
+        print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
+        return 0
+    failed = 0
+    for rule in rules:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                wrong = rule(pathlib.Path(folder))
+            except Failed as error:
+                wrong = [str(error)]
+        if wrong:
+            failed += 1
+            print(f"{rule.__name__}: {rule.__doc__}")
+            print("\n".join(f"  {line}" for line in wrong))
+    print(f"cases: {len(rules) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
