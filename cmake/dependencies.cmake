@@ -13,14 +13,19 @@ endmacro()
 
 tutti_require(Threads "" libc6-dev "threads")
 tutti_require(Boost 1.81 "libboost-dev (Debian 12: libboost1.81-dev)" "Asio, Beast, Intrusive and PFR, headers only" CONFIG)
-tutti_require(fmt 9 libfmt-dev "its texts")
+if(NOT TARGET fmt::fmt)
+  tutti_require(fmt 9 libfmt-dev "its texts")
+endif()
 set(tutti_fmt fmt::fmt)
-# An older g++ than the system's may not link what that has compiled, as g++ 13 on Debian 13: fmt is then compiled in.
-set(CMAKE_REQUIRED_LIBRARIES fmt::fmt)
-check_cxx_source_compiles("#include <fmt/format.h>\nint main() { return fmt::format(\"{}\", 0) == \"0\" ? 0 : 1; }" TUTTI_FMT_LINKS)
-unset(CMAKE_REQUIRED_LIBRARIES)
-if(NOT TUTTI_FMT_LINKS)
-  set(tutti_fmt fmt::fmt-header-only)
+get_target_property(imported fmt::fmt IMPORTED)
+if(imported)   # else the user's project builds it
+  # An older g++ than the system's may not link what that has compiled, as g++ 13 on Debian 13: fmt is then compiled in.
+  set(CMAKE_REQUIRED_LIBRARIES fmt::fmt)
+  check_cxx_source_compiles("#include <fmt/format.h>\nint main() { return fmt::format(\"{}\", 0) == \"0\" ? 0 : 1; }" TUTTI_FMT_LINKS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NOT TUTTI_FMT_LINKS)
+    set(tutti_fmt fmt::fmt-header-only)
+  endif()
 endif()
 if(TUTTI_SELF_CONTAINED)
   # A newer system has these libraries under other names. Debian has no archive of fmt with position-independent code.

@@ -67,8 +67,24 @@ def the_image_builds_what_it_installs(scratch):
     return [name for name in sorted(made) if name not in commands]
 
 
+def a_project_may_build_its_own_fmt(scratch):
+    """a target, as FetchContent makes it, where the system has no fmt"""
+    source = project(scratch / "app", f"""
+add_library(fmt STATIC fmt.cpp)
+add_library(fmt::fmt ALIAS fmt)
+set(CMAKE_DISABLE_FIND_PACKAGE_fmt ON)
+add_subdirectory({ROOT} tutti)
+get_target_property(libraries tutti LINK_LIBRARIES)
+if(NOT "fmt::fmt" IN_LIST libraries)
+  message(FATAL_ERROR "tutti is linked with ${{libraries}}")
+endif()
+""", fmt="")
+    configure(source, scratch / "build")
+    return []
+
+
 def main():
-    rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs]
+    rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
