@@ -96,6 +96,12 @@ function(tutti_use_precompiled_headers target)
   endif()
 endfunction()
 
+# Exported is what cmake/exported.map names, also where the user's project hides its own names.
+if(BUILD_SHARED_LIBS)
+  set(CMAKE_CXX_VISIBILITY_PRESET default)
+  set(CMAKE_VISIBILITY_INLINES_HIDDEN OFF)
+endif()
+
 # tutti_set_shared(target): what a shared library needs besides. Programs and libraries share their Asio, and nothing else of what
 # is compiled in.
 function(tutti_set_shared target)

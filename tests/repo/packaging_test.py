@@ -83,8 +83,33 @@ endif()
     return []
 
 
+def shared_libraries_export_in_a_project_that_hides_names(scratch):
+    """a function, and the variable of an inline function, which the program has as well"""
+    counter = "namespace tutti { inline int& counter() { static int n = 0; return n; } int count(); }\n"
+    source = project(scratch / "app", f"""
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(BUILD_SHARED_LIBS ON)
+add_subdirectory({ROOT} tutti EXCLUDE_FROM_ALL)
+add_executable(program program.cpp)
+set_target_properties(program PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+foreach(library IN ITEMS tutti tutti_train tutti_track tutti_sim tutti_gpu)
+  set_target_properties(${{library}} PROPERTIES SOURCES ${{CMAKE_CURRENT_SOURCE_DIR}}/${{library}}.cpp)
+  target_link_libraries(program PRIVATE ${{library}})
+endforeach()
+""", tutti=counter + "int tutti::count() { return ++counter(); }\n",
+        **{f"tutti_{part}": f"namespace tutti {{ int {part}() {{ return 0; }} }}\n" for part in ("train", "track", "sim", "gpu")},
+        program=counter + "namespace tutti { int train(); int track(); int sim(); int gpu(); }\n"
+        "int main() { return tutti::count() - tutti::counter() + tutti::train() + tutti::track() + tutti::sim() + tutti::gpu(); }\n")
+    configure(source, scratch / "build")
+    call(CMAKE, "--build", scratch / "build", "--target", "program")
+    call(scratch / "build/program")
+    return []
+
+
 def main():
-    rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt]
+    rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
+             shared_libraries_export_in_a_project_that_hides_names]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
