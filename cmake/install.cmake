@@ -86,6 +86,8 @@ if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
 else()
   set(tutti_pc_prefix "\${pcfiledir}/${tutti_pc_prefix}")
 endif()
+cmake_path(APPEND tutti_pc_libdir "\${prefix}" ${CMAKE_INSTALL_LIBDIR})
+cmake_path(APPEND tutti_pc_includedir "\${prefix}" ${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in tutti.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

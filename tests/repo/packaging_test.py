@@ -107,9 +107,22 @@ endforeach()
     return []
 
 
+def folders_of_the_installation_may_be_absolute(scratch):
+    """in the files for pkg-config, and in the RUNPATH of programs"""
+    build = scratch / "build"
+    configure(ROOT, build, *LIBRARY_ONLY, "-DCMAKE_INSTALL_PREFIX=/of/tutti", "-DCMAKE_INSTALL_LIBDIR=/of/libraries", "-DCMAKE_INSTALL_INCLUDEDIR=/of/headers")
+    wrong = []
+    for package, name, path in (("tutti", "libdir", "/of/libraries"), ("tutti", "includedir", "/of/headers"), ("tutti_train", "libdir", "/of/libraries")):
+        found = call("pkg-config", f"--variable={name}", package, env={"PKG_CONFIG_PATH": str(build), "PATH": "/usr/bin:/bin"}).strip()
+        wrong += [f"{package}.pc: {name} is {found}"] if found != path else []
+    exported = "".join(file.read_text() for file in build.rglob("tuttiTargets.cmake"))
+    wrong += [f"rpath {found}" for found in re.findall(r"rpath,([^;\"]*)", exported) or ["none"] if found != "/of/libraries"]
+    return wrong
+
+
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
-             shared_libraries_export_in_a_project_that_hides_names]
+             shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
