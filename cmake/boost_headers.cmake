@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the headers of Boost that users' programs include by tutti's headers: Asio, and what that includes. They lie in a folder
 # of their own, because a program must be compiled with the Asio of its tutti.
-list(GET tutti_boost_include_dirs 0 boost)
+list(GET Boost_INCLUDE_DIRS 0 boost)
 file(GLOB asio RELATIVE ${boost} ${boost}/boost/asio/*.hpp ${boost}/boost/asio/experimental/*.hpp)
 list(TRANSFORM asio REPLACE "(.+)" "#include <\\1>\n")
 list(FILTER asio EXCLUDE REGEX "/ssl\\.hpp")   # includes OpenSSL's headers

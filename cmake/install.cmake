@@ -44,7 +44,7 @@ endif()
 
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})
 set(tutti_with_io_uring ${Liburing_FOUND})
-list(GET tutti_boost_include_dirs 0 boost)
+list(GET Boost_INCLUDE_DIRS 0 boost)
 file(STRINGS ${boost}/boost/asio/version.hpp tutti_asio_version REGEX "define BOOST_ASIO_VERSION ")
 string(REGEX REPLACE ".*VERSION ([0-9]+).*" "\\1" tutti_asio_version "${tutti_asio_version}")
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in tuttiConfig.cmake

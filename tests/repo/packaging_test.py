@@ -4,6 +4,7 @@
 
     packaging_test.py CMAKE COMPILER
 """
+import json
 import pathlib
 import re
 import shutil
@@ -120,9 +121,36 @@ def folders_of_the_installation_may_be_absolute(scratch):
     return wrong
 
 
+def libraries_may_come_from_conan(scratch):
+    """its target of Boost has a generator expression for a folder, and it has a package of its own for nettle and liburing"""
+    conan = scratch / "conan"
+    conan.mkdir()
+    (conan / "BoostConfig.cmake").write_text("""find_path(Boost_INCLUDE_DIRS boost/asio.hpp)
+add_library(Boost::headers INTERFACE IMPORTED)
+set_property(TARGET Boost::headers PROPERTY INTERFACE_INCLUDE_DIRECTORIES $<$<CONFIG:Release>:${Boost_INCLUDE_DIRS}>)
+""")
+    (conan / "BoostConfigVersion.cmake").write_text("set(PACKAGE_VERSION 1.81)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+    for name in ("nettle", "liburing"):
+        (conan / f"{name}-config.cmake").write_text("message(FATAL_ERROR targets of other names)\n")
+        (conan / f"{name}-config-version.cmake").write_text("set(PACKAGE_VERSION 9)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+    configure(ROOT, scratch / "build", *LIBRARY_ONLY, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_FIND_PACKAGE_PREFER_CONFIG=ON",
+              f"-DCMAKE_PREFIX_PATH={conan}", f"-DBoost_DIR={conan}")
+    return []
+
+
+def vcpkg_gets_every_part_of_boost(scratch):
+    """deploy/packages/vcpkg"""
+    headers = {name for folder in ("include", "src", "gpu") for path in (ROOT / folder).rglob("*.[ch]pp")
+               for name in re.findall(r"#include <boost/(\w+)", path.read_text())}
+    parts = {{"archive": "serialization"}.get(name, name) for name in headers}
+    dependencies = json.loads((ROOT / "deploy/packages/vcpkg/tutti/vcpkg.json").read_text())["dependencies"]
+    return [f"boost-{part}" for part in sorted(parts) if f"boost-{part}" not in dependencies]
+
+
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
-             shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute]
+             shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute, libraries_may_come_from_conan,
+             vcpkg_gets_every_part_of_boost]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
