@@ -13,6 +13,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy"))
+import release
+
 CMAKE, CXX = sys.argv[1:3]
 LIBRARY_ONLY = ("-DTUTTI_BUILD_TOOLS=OFF", "-DTUTTI_BUILD_TESTS=OFF", "-DTUTTI_BUILD_EXAMPLES=OFF", "-DTUTTI_BUILD_PERF=OFF", "-DTUTTI_MPI=OFF")
 
@@ -147,10 +150,24 @@ def vcpkg_gets_every_part_of_boost(scratch):
     return [f"boost-{part}" for part in sorted(parts) if f"boost-{part}" not in dependencies]
 
 
+def licences_come_with_what_is_contained(scratch):
+    """python/licenses, and the licences that the wheels name, have what deploy/release.py lists"""
+    texts = {"BSD-3-Clause": "BSD 3-Clause License\n\nRedistribution", "BSL-1.0": "Boost Software License - Version 1.0 - August 17th, 2003\n\nPermission",
+             "LGPL-3.0-or-later": "LGPL-3.0.txt", "MIT": "MIT License\n\nPermission"}
+    third_party = (ROOT / "python/licenses/THIRD_PARTY.txt").read_text()
+    wrong = []
+    for name, _, licence in release.CONTAINED:
+        wrong += [] if re.search(rf"^[^:]*\b{name}\b.*:", third_party, re.I | re.M) else [f"THIRD_PARTY.txt does not name {name}"]
+        wrong += [] if texts[licence] in third_party else [f"THIRD_PARTY.txt does not have the text of {licence}"]
+        wrong += [f"{project}: {licence}" for project in ("deploy/wheel/pyproject.toml", "python/pyproject.toml")
+                  if licence not in re.search('^license = "(.*?)"', (ROOT / project).read_text(), re.M)[1].split(" AND ")]
+    return wrong
+
+
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
              shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute, libraries_may_come_from_conan,
-             vcpkg_gets_every_part_of_boost]
+             vcpkg_gets_every_part_of_boost, licences_come_with_what_is_contained]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
