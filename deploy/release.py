@@ -46,29 +46,36 @@ def installed(packages):
     sys.exit(f"none of {', '.join(packages)} is installed")
 
 
+def commit():
+    return subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def checksum(algorithm, path):
+    return hashlib.new(algorithm, path.read_bytes()).hexdigest()
+
+
 def describe(folder):
-    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())
-            if path.name not in ("SHA256SUMS", "tutti.spdx.json")}
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    described = [path for path in sorted(folder.iterdir()) if path.name not in ("SHA256SUMS", "tutti.spdx.json")]
+    source = commit()
     packages = [{"name": "tutti", "SPDXID": "SPDXRef-tutti", "versionInfo": version(), "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
-                 "licenseDeclared": "Apache-2.0", "sourceInfo": f"commit {commit}"}]
+                 "licenseDeclared": "Apache-2.0", "sourceInfo": f"commit {source}"}]
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-tutti"}]
     for name, candidates, licence in CONTAINED:
         package, of_debian = installed(candidates)
         packages.append({"name": name, "SPDXID": f"SPDXRef-{name}", "versionInfo": of_debian, "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
                          "licenseDeclared": licence, "sourceInfo": f"Debian package {package}"})
         relations.append({"spdxElementId": "SPDXRef-tutti", "relationshipType": "CONTAINS", "relatedSpdxElement": f"SPDXRef-{name}"})
-    files = [{"fileName": f"./{name}", "SPDXID": f"SPDXRef-file-{i}", "checksums": [{"algorithm": "SHA256", "checksumValue": digest}]}
-             for i, (name, digest) in enumerate(sums.items())]
+    files = [{"fileName": f"./{path.name}", "SPDXID": f"SPDXRef-file-{i}",
+              "checksums": [{"algorithm": name, "checksumValue": checksum(name, path)} for name in ("SHA1", "SHA256")]}
+             for i, path in enumerate(described)]
     relations += [{"spdxElementId": file["SPDXID"], "relationshipType": "GENERATED_FROM", "relatedSpdxElement": "SPDXRef-tutti"} for file in files]
     document = {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"tutti-{version()}",
-                "documentNamespace": f"urn:tutti:{version()}:{commit}",
+                "documentNamespace": f"urn:tutti:{version()}:{source}",
                 "creationInfo": {"created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: deploy/release.py"]},
                 "packages": packages, "files": files, "relationships": relations}
-    (folder / "tutti.spdx.json").write_text(json.dumps(document, indent=1) + "\n")
-    spdx = (folder / "tutti.spdx.json").read_bytes()
-    sums["tutti.spdx.json"] = hashlib.sha256(spdx).hexdigest()
-    (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    spdx = folder / "tutti.spdx.json"
+    spdx.write_text(json.dumps(document, indent=1) + "\n")
+    (folder / "SHA256SUMS").write_text("".join(f"{checksum('SHA256', path)}  {path.name}\n" for path in [*described, spdx]))
 
 
 if __name__ == "__main__":

@@ -164,10 +164,23 @@ def licences_come_with_what_is_contained(scratch):
     return wrong
 
 
+def files_of_a_release_have_the_checksums_of_spdx(scratch):
+    """SHA1, which SPDX 2.3 demands, and SHA256"""
+    release.installed = lambda packages: (packages[0], "1")
+    release.commit = lambda: "0" * 40
+    (scratch / "tutti.whl").write_text("abc")
+    release.describe(scratch)
+    file, = json.loads((scratch / "tutti.spdx.json").read_text())["files"]
+    found = {checksum["algorithm"]: checksum["checksumValue"] for checksum in file["checksums"]}
+    wanted = {"SHA1": "a9993e364706816aba3e25717850c26c9cd0d89d", "SHA256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
+    return [] if found == wanted else [str(file)]
+
+
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
              shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute, libraries_may_come_from_conan,
-             vcpkg_gets_every_part_of_boost, licences_come_with_what_is_contained]
+             vcpkg_gets_every_part_of_boost, licences_come_with_what_is_contained,
+             files_of_a_release_have_the_checksums_of_spdx]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
