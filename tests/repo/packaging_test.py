@@ -176,11 +176,42 @@ def files_of_a_release_have_the_checksums_of_spdx(scratch):
     return [] if found == wanted else [str(file)]
 
 
+def run_install_and_run_tune_take_paths_of_the_caller(scratch):
+    """with spaces, beside another tutti, and after an installation by root; programs of its own take the place of CMake and apt"""
+    clone, caller, programs = scratch / "clone", scratch / "a caller", scratch / "programs"
+    for folder in (clone / "build/install/src", clone / "build/release/bin", caller / "a prefix/old", programs):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "run", clone)
+    (caller / "a prefix/old/tutti.pc").touch()
+    manifests = [clone / "build/install/install_manifest.txt", clone / "build/install/src/install_local_manifest.txt"]
+    for manifest in manifests:   # of root
+        manifest.touch()
+    for program, script in {
+            programs / "dpkg-query": "echo installed 99",
+            programs / "cmake": f"""case $1 in
+  --preset) for option; do case $option in -DCMAKE_INSTALL_PREFIX=*) echo "${{option#*=}}" >prefix ;; esac; done ;;
+  --install) for file in '{manifests[0]}' '{manifests[1]}'; do [ ! -e "$file" ] || exit 1; done
+    mkdir -p "$(cat prefix)/lib/pkgconfig"
+    echo "$(cat prefix)/lib/pkgconfig/tutti.pc" | tee '{manifests[0]}' | xargs -d '\\n' touch ;;
+esac""",
+            clone / "build/release/bin/tutti-run": "while [ $1 != --output ]; do shift; done; echo a rule >$2"}.items():
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    said = call(clone / "run", "install", "a prefix", cwd=caller, env=environment)
+    exports = "".join(re.findall("^export .*", said, re.M))
+    variables = call("bash", "-c", exports + '; echo "${PATH%%:*}:$CMAKE_PREFIX_PATH:$PKG_CONFIG_PATH"', env=environment).strip()
+    prefix = caller / "a prefix"
+    wrong = [] if variables == f"{prefix}/bin:{prefix}:{prefix}/lib/pkgconfig" else [said]
+    call(clone / "run", "tune", "--ranks", "2", "a file", cwd=caller, env=environment)
+    return wrong + ([] if (caller / "a file").exists() else ["./run tune wrote another file"])
+
+
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
              shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute, libraries_may_come_from_conan,
              vcpkg_gets_every_part_of_boost, licences_come_with_what_is_contained,
-             files_of_a_release_have_the_checksums_of_spdx]
+             files_of_a_release_have_the_checksums_of_spdx, run_install_and_run_tune_take_paths_of_the_caller]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
