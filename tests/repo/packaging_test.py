@@ -176,10 +176,10 @@ def files_of_a_release_have_the_checksums_of_spdx(scratch):
     return [] if found == wanted else [str(file)]
 
 
-def run_install_and_run_tune_take_paths_of_the_caller(scratch):
+def run_takes_paths_of_its_caller(scratch):
     """with spaces, beside another tutti, and after an installation by root; programs of its own take the place of CMake and apt"""
     clone, caller, programs = scratch / "clone", scratch / "a caller", scratch / "programs"
-    for folder in (clone / "build/install/src", clone / "build/release/bin", caller / "a prefix/old", programs):
+    for folder in (clone / "build/install/src", clone / "build/release/bin", clone / "build/dev/bin", caller / "a prefix/old", programs):
         folder.mkdir(parents=True)
     shutil.copy(ROOT / "run", clone)
     (caller / "a prefix/old/tutti.pc").touch()
@@ -194,7 +194,12 @@ def run_install_and_run_tune_take_paths_of_the_caller(scratch):
     mkdir -p "$(cat prefix)/lib/pkgconfig"
     echo "$(cat prefix)/lib/pkgconfig/tutti.pc" | tee '{manifests[0]}' | xargs -d '\\n' touch ;;
 esac""",
-            clone / "build/release/bin/tutti-run": "while [ $1 != --output ]; do shift; done; echo a rule >$2"}.items():
+            clone / "build/release/bin/tutti-run": """while [ $# -gt 0 ]; do
+  case $1 in --output) echo a rule >"$2" ;; --track) mkdir -p "$2/1" ;; --checkpoint) echo all >"$2" ;; esac
+  shift
+done""",
+            clone / "build/release/bin/tutti-report": 'echo a page >"$3"',
+            clone / "build/dev/bin/tutti-run": "touch demonstrated"}.items():
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     environment = {"PATH": f"{programs}:/usr/bin:/bin"}
@@ -204,14 +209,17 @@ esac""",
     prefix = caller / "a prefix"
     wrong = [] if variables == f"{prefix}/bin:{prefix}:{prefix}/lib/pkgconfig" else [said]
     call(clone / "run", "tune", "--ranks", "2", "a file", cwd=caller, env=environment)
-    return wrong + ([] if (caller / "a file").exists() else ["./run tune wrote another file"])
+    call(clone / "run", "demo", cwd=caller, env=environment)
+    page = re.search("file://(.*)", call(clone / "run", "mnist", "--checkpoint", "a checkpoint", cwd=caller, env=environment))[1]
+    return wrong + [f"there is no {file}" for file in (caller / "a file", caller / "a checkpoint", caller / "demonstrated", pathlib.Path(page))
+                    if not file.exists()]
 
 
 def main():
     rules = [man_pages_are_built_with_their_programs, the_image_builds_what_it_installs, a_project_may_build_its_own_fmt,
              shared_libraries_export_in_a_project_that_hides_names, folders_of_the_installation_may_be_absolute, libraries_may_come_from_conan,
              vcpkg_gets_every_part_of_boost, licences_come_with_what_is_contained,
-             files_of_a_release_have_the_checksums_of_spdx, run_install_and_run_tune_take_paths_of_the_caller]
+             files_of_a_release_have_the_checksums_of_spdx, run_takes_paths_of_its_caller]
     if not shutil.which("ninja"):
         print("SKIPPED: packaging: there is no ninja")
         print(f"cases: 0 passed, 0 failed, {len(rules)} skipped")
