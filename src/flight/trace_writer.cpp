@@ -98,21 +98,35 @@ void trace_writer::poll(int rank, const recording_view& of, std::string_view hos
   const head& h = of.head();
   if (finished_ || !h.is_written()) return;
   const std::uint64_t recorder = h.base_cycles.load(std::memory_order_relaxed);
-  rank_state& state = ranks_[rank];
+  rank_state& state = ranks_[&h];
   if (state.recorder != recorder) {
     // The rank was restarted. What its predecessor left open has been overwritten.
     state = rank_state{};
-    state.rank = rank;
+    state.process = free_process(rank);
     state.recorder = recorder;
     state.memory = of;
-    const std::string name =
-        fmt::format("rank {} (pid {}{}{})", rank, h.pid(), host.empty() ? "" : " on ", host);
-    put_name("process", rank, 0, name, rank);
   }
   if (!state.memory) return;
+  if (state.rank != rank) {  // it may come to another world
+    state.rank = rank;
+    const std::string name =
+        fmt::format("rank {} (pid {}{}{})", rank, h.pid(), host.empty() ? "" : " on ", host);
+    put_name("process", state.process, 0, name, rank);
+  }
   const time_map times(h);
   drain(state, state.spans, of.spans(), of.sizes().spans(), times);
   drain(state, state.operations, of.operations(), of.sizes().operations, times);
+}
+
+// The rank's number, unless another recording has it: a process may be one rank of several worlds.
+int trace_writer::free_process(int rank) const {
+  constexpr int next = 1'000'000;
+  const auto is_taken = [this](int process) {
+    return std::ranges::any_of(
+        ranks_, [process](const auto& one) { return one.second.memory && one.second.process == process; });
+  };
+  while (is_taken(rank)) rank += next;
+  return rank;
 }
 
 void trace_writer::drain(rank_state& state, ring& r, const entry* entries, std::size_t count,
@@ -156,11 +170,11 @@ const communicator_snapshot* trace_writer::communicator(rank_state& state, std::
   return nullptr;
 }
 
-void trace_writer::put_name(const char* of, int rank, int track, const std::string& name, int sort_index) {
-  put(fmt::format(R"({{"name":"{}_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", of, rank, track,
-                  json_string(name)));
+void trace_writer::put_name(const char* of, int process, int track, const std::string& name, int sort_index) {
+  put(fmt::format(R"({{"name":"{}_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", of, process,
+                  track, json_string(name)));
   put(fmt::format(R"({{"name":"{}_sort_index","ph":"M","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", of,
-                  rank, track, sort_index));
+                  process, track, sort_index));
 }
 
 int trace_writer::row_for(rank_state& state, int group, const char* name, std::int64_t start,
@@ -171,7 +185,7 @@ int trace_writer::row_for(rank_state& state, int group, const char* name, std::i
   const int track = group + static_cast<int>(i);
   if (i == ends.size()) {
     ends.push_back(end);
-    put_name("thread", state.rank, track, i == 0 ? name : fmt::format("{} {}", name, i + 1), track);
+    put_name("thread", state.process, track, i == 0 ? name : fmt::format("{} {}", name, i + 1), track);
   }
   ends[i] = end;
   return track;
@@ -192,7 +206,7 @@ void trace_writer::write_event(rank_state& state, const operation_snapshot& o, s
     arguments.push_back(o.sequence != 0 ? fmt::format(R"("sequence":{})", o.sequence)
                                         : fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
     if (!o.text.empty()) arguments.push_back(fmt::format(R"("at":{})", json_string(o.where())));
-    if (o.sequence != 0 && c != nullptr) note_arrival(state.rank, *c, o);
+    if (o.sequence != 0 && c != nullptr) note_arrival(state, *c, o);
   }
   if (o.how != state::done) {
     const char* const how = o.how == state::failed      ? "failed"
@@ -203,18 +217,23 @@ void trace_writer::write_event(rank_state& state, const operation_snapshot& o, s
   put(fmt::format(
       R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{{}}}}})",
       json_string(o.kind == kind_span ? o.text : name_of_kind(o.kind)), form.category,
-      microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000, state.rank, track,
+      microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000, state.process, track,
       fmt::join(arguments, ",")));
 }
 
 // Records the last rank to come to a collective: the one that the others have waited for.
-void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o) {
+void trace_writer::note_arrival(const rank_state& state, const communicator_snapshot& c,
+                                const operation_snapshot& o) {
   if (c.size < 2) return;
-  arrivals& a = arrivals_[{o.communicator, o.sequence}];
+  // Each start of a job has a world of its own.
+  const std::uint64_t world = state.memory.head().world.load(std::memory_order_relaxed);
+  const auto found = arrivals_.try_emplace({world, o.communicator, o.sequence}).first;
+  arrivals& a = found->second;
   if (a.came == 0 || o.start_ns < a.first_ns) a.first_ns = o.start_ns;
   if (a.came == 0 || o.start_ns > a.last_ns) {
     a.last_ns = o.start_ns;
-    a.last_rank = rank;
+    a.last_rank = state.rank;
+    a.last_process = state.process;
   }
   if (++a.came == c.size) {
     const std::int64_t behind = a.last_ns - a.first_ns;
@@ -224,9 +243,9 @@ void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const 
     l.behind_ns += behind;
     put(fmt::format(
         R"({{"name":"last to come","cat":"operation","ph":"i","s":"p","ts":{:.3f},"pid":{},"tid":{},"args":{{"communicator":{},"sequence":{},"behind_us":{:.3f}}}}})",
-        microseconds(a.last_ns), a.last_rank, static_cast<int>(group::operations), json_string(c.name),
+        microseconds(a.last_ns), a.last_process, static_cast<int>(group::operations), json_string(c.name),
         o.sequence, static_cast<double>(behind) / 1000));
-    arrivals_.erase({o.communicator, o.sequence});
+    arrivals_.erase(found);
   }
   if (arrivals_.size() > most_arrivals) arrivals_.erase(arrivals_.begin());
 }
@@ -259,13 +278,13 @@ std::vector<std::string> trace_writer::losses() const {
   return all;
 }
 
-void trace_writer::over(int rank) {
-  if (const auto found = ranks_.find(rank); found != ranks_.end()) close_open(found->second);
+void trace_writer::over(const recording_view& of) {
+  if (const auto found = ranks_.find(&of.head()); found != ranks_.end()) close_open(found->second);
 }
 
 void trace_writer::finish() {
   if (std::exchange(finished_, true)) return;
-  for (auto& [rank, state] : ranks_) close_open(state);
+  for (auto& [head, state] : ranks_) close_open(state);
   buffer_ += "\n]\n";
   flush();
 }
@@ -319,7 +338,7 @@ class process_trace {
   }
   void over(const recording_view& of) {
     poll(of);
-    if (writer_ != nullptr) writer_->over(of.head().world_rank());
+    if (writer_ != nullptr) writer_->over(of);
   }
 
  private:

@@ -13,7 +13,7 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace tutti::flight {
@@ -40,11 +40,11 @@ class trace_writer {
 
   // Applies to what is written from now on.
   void set_clock_offset(std::int64_t ns) noexcept { clock_.clock_offset_ns = ns; }
-  // Writes what has ended since the last poll of this rank. Call it before a rank has started as many
-  // operations as its ring holds; overwritten ones are counted as lost.
+  // Writes what has ended since the last poll of this recording, which is of this rank. Call it before a rank
+  // has started as many operations as its ring holds; overwritten ones are counted as lost.
   void poll(int rank, const recording_view& of, std::string_view host);
-  // The memory of that rank is going away: writes what has not ended.
-  void over(int rank);
+  // That memory is going away: writes what has not ended.
+  void over(const recording_view& of);
   // Passes written data to the kernel.
   void flush();
   // Writes what has never ended, and ends the file.
@@ -76,6 +76,7 @@ class trace_writer {
   };
   struct rank_state {
     int rank = -1;
+    int process = -1;            // in the file
     std::uint64_t recorder = 0;  // identifies it: a restarted rank has another
     recording_view memory;       // empty once it is over
     ring operations, spans;
@@ -84,16 +85,17 @@ class trace_writer {
   };
   struct arrivals {
     int came = 0;
-    int last_rank = -1;
+    int last_rank = -1, last_process = -1;
     std::int64_t first_ns = 0, last_ns = 0;
   };
 
   void drain(rank_state& state, ring& r, const entry* entries, std::size_t count, const time_map& times);
   void close_open(rank_state& state);
   void write_event(rank_state& state, const operation_snapshot& o, std::int64_t now_ns);
-  void note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o);
+  void note_arrival(const rank_state& state, const communicator_snapshot& c, const operation_snapshot& o);
+  int free_process(int rank) const;
   int row_for(rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
-  void put_name(const char* of, int rank, int track, const std::string& name, int sort_index);
+  void put_name(const char* of, int process, int track, const std::string& name, int sort_index);
   void put(std::string_view event);
   double microseconds(std::int64_t ns) const noexcept {
     return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
@@ -106,8 +108,9 @@ class trace_writer {
   std::string buffer_;
   std::uint64_t bytes_ = 0;
   totals counts_;
-  std::map<int, rank_state> ranks_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, arrivals> arrivals_;
+  std::map<const head*, rank_state> ranks_;
+  // By world, communicator and sequence.
+  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>, arrivals> arrivals_;
   std::map<int, lateness> last_to_come_;
   std::uint64_t collectives_ = 0;
   bool finished_ = false;

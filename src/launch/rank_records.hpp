@@ -175,12 +175,12 @@ class job_trace {
   // Sets the first rank of this node, once it is known.
   void begin(int first_rank) {
     const std::lock_guard lock(mutex_);
-    first_rank_ = first_rank;
     if (writer_ != nullptr) {  // the job starts again: the same file continues
       poll();
-      for (int i = 0; i < ranks_.ranks(); ++i) writer_->over(first_rank_ + i);
-      return;
+      for (int i = 0; i < ranks_.ranks(); ++i) writer_->over(ranks_.of(i));
     }
+    first_rank_ = first_rank;
+    if (writer_ != nullptr) return;
     if (host_.empty()) clock_.origin_ns = base::steady_ns();
     writer_ = std::make_unique<flight::trace_writer>(path_, clock_, most_bytes_);
     const base::signals_blocked for_the_thread;

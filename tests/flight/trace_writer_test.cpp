@@ -115,6 +115,79 @@ TEST_CASE("trace writer: the last rank of a collective is known when all have ar
   CHECK(w.last_to_come().at(1).behind_ns == 50'000);
 }
 
+TEST_CASE("trace writer: ranks of one number, of several worlds, are apart") {
+  const tutti::test::scratch_directory place;
+  const std::string path = (place.path() / "trace.json").string();
+  memory first, second;
+  recorder a(first.view), b(second.view);
+  for (recorder* r : {&a, &b}) {
+    r->open_communicator(0, 0, 2, "world");
+    for (std::uint32_t i = 1; i <= 10; ++i) r->end(begin(*r, i), state::done);
+  }
+  a.joined(1);
+  b.joined(2);
+  trace_writer w(path, {}, 1 << 20);
+  for (int polls = 0; polls < 3; ++polls) {
+    w.poll(0, first.view, "");
+    w.poll(0, second.view, "");
+  }
+  w.over(first.view);
+  w.finish();
+  const std::string text = contents(path);
+  CHECK(count(text, "\"ph\":\"X\"") == 20);
+  CHECK(count(text, "\"name\":\"process_name\"") == 2);
+  for (const std::string process : {"0", "1000000"})
+    CHECK(count(text, "\"pid\":" + process + ",\"tid\":100,\"args\":{\"communicator\"") == 10);
+  CHECK(w.collectives() == 0);  // one rank of each world has come
+}
+
+TEST_CASE("trace writer: a rank that gets another number goes on under its new name") {
+  const tutti::test::scratch_directory place;
+  const std::string path = (place.path() / "trace.json").string();
+  memory m;
+  recorder r(m.view);
+  r.joined(1);
+  trace_writer w(path, {}, 1 << 20);
+  for (const int rank : {0, 3}) {
+    r.end(begin(r, 1), state::done);
+    w.poll(rank, m.view, "");
+  }
+  w.over(m.view);
+  w.poll(5, m.view, "");
+  w.finish();
+  const std::string text = contents(path);
+  CHECK(count(text, "\"ph\":\"X\"") == 2);
+  CHECK(count(text, "\"name\":\"rank 0 (pid") == 1);
+  CHECK(count(text, "\"name\":\"rank 3 (pid") == 1);
+  CHECK(count(text, "\"name\":\"rank 5 (pid") == 0);
+}
+
+TEST_CASE("trace writer: a restarted job does not come late to collectives of its predecessor") {
+  const tutti::test::scratch_directory place;
+  static std::uint64_t time = 1'000'000'000;
+  const auto clock = [](const void*) noexcept { return time; };
+  trace_writer w((place.path() / "trace.json").string(), {}, 1 << 20);
+  memory first, second;
+  for (std::uint64_t start = 1; start <= 2; ++start) {
+    recorder a(first.view, clock), b(second.view, clock);
+    for (recorder* r : {&a, &b}) {
+      r->trace(true);
+      r->joined(start);
+      r->open_communicator(0, r == &a ? 0 : 1, 2, "world");
+    }
+    a.end(begin(a, 1), state::done);
+    time += 5000;
+    if (start == 2) b.end(begin(b, 1), state::done);  // before, the rank died
+    w.poll(0, first.view, "");
+    w.poll(1, second.view, "");
+    w.over(first.view);
+    w.over(second.view);
+    time += 30'000'000'000;
+  }
+  CHECK(w.collectives() == 1);
+  CHECK(w.last_to_come().at(1).behind_ns == 5000);
+}
+
 TEST_CASE("trace writer: any bytes are a JSON string") {
   CHECK(json_string("plain") == "\"plain\"");
   CHECK(json_string("a\"b\\c\n\x01\xff") == "\"a\\\"b\\\\c\\u000a\\u0001\\u00ff\"");
