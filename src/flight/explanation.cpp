@@ -36,8 +36,10 @@ bool is_one_sided(const operation_snapshot& o) {
 bool is_pairwise(const operation_snapshot& o) {
   return detail::is_known(kind_of(o)) && detail::is_pairwise(kind_of(o));
 }
+// Operations without a number, such as shrink, are the same if they are of one kind.
 bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
-  return a.communicator == b.communicator && a.sequence == b.sequence;
+  return a.communicator == b.communicator && a.sequence == b.sequence &&
+         (a.sequence != 0 || a.kind == b.kind);
 }
 
 // Numbers start again after 2^31.
@@ -103,7 +105,7 @@ class wait_graph {
     std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
     for (const rank_snapshot& r : ranks)
       for (const operation_snapshot& o : r.pending) {
-        if (is_pairwise(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
+        if (is_pairwise(o) || o.sequence == 0 || !seen.emplace(o.communicator, o.sequence).second) continue;
         missing_ranks m{&o, &r, {}};
         for (const rank_snapshot& other : ranks) {
           const communicator_snapshot* const c = other.communicator(o.communicator);
@@ -246,6 +248,10 @@ class wait_graph {
 
 // ---- the text ----
 
+const char* end_text(state how) {
+  return how == state::done ? "ended" : how == state::cancelled ? "was cancelled" : "failed";
+}
+
 std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
   if (const communicator_snapshot* const c = of.communicator(id)) return c->name;
   return id == 0 ? "world" : fmt::format("communicator {}", id);
@@ -300,7 +306,7 @@ rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   }
   for (const operation_snapshot& o : std::views::take(r.pending, most_shown)) {
     std::string what = fmt::format(" {} {}", held_up ? "in" : "", describe(o, r, graph));
-    if (o.sequence != 0) {
+    if (!is_pairwise(o)) {
       const std::vector<int> missing = graph.waited_for(r, o);
       if (!missing.empty()) what += fmt::format(": for {}", ranks_text(missing));
     } else if (graph.has_met(r, o)) {
@@ -314,7 +320,7 @@ rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   if (r.pending.empty() && held_up && r.doing.empty()) all.push_back({"waits for no operation of tutti's"});
   if ((r.pending.empty() || !held_up) && !r.recent.empty())
     all.push_back({fmt::format("last: {}, which {} ", describe(r.recent.front(), r, graph),
-                               r.recent.front().how == state::done ? "ended" : "failed"),
+                               end_text(r.recent.front().how)),
                    r.now_ns - r.recent.front().end_ns, " ago"});
   return all;
 }
@@ -437,13 +443,9 @@ std::string last_operations(const rank_snapshot& rank, std::size_t most, const s
   for (const operation_snapshot& o : pending)
     text += fmt::format("{}{}: begun {} before, never ended\n", indent, describe(o, rank, graph),
                         seconds_text(rank.now_ns - o.start_ns));
-  for (const operation_snapshot& o : std::views::take(rank.recent, most - pending.size())) {
-    const char* const how = o.how == state::done        ? "ended"
-                            : o.how == state::cancelled ? "was cancelled"
-                                                        : "failed";
-    text += fmt::format("{}{}: {} {} before\n", indent, describe(o, rank, graph), how,
+  for (const operation_snapshot& o : std::views::take(rank.recent, most - pending.size()))
+    text += fmt::format("{}{}: {} {} before\n", indent, describe(o, rank, graph), end_text(o.how),
                         seconds_text(rank.now_ns - o.end_ns));
-  }
   return text;
 }
 

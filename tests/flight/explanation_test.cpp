@@ -172,6 +172,34 @@ TEST_CASE("explanation: a collective that all have called waits for what its ran
   CHECK_FALSE(has_circle(ranks));
 }
 
+TEST_CASE("explanation: a shrink waits for what its rank has recorded, not for one that has left") {
+  std::vector<rank_snapshot> ranks{rank(0, 4, 5), rank(1, 4, 5), rank(2, 4, 5), rank(3, 4, 5)};
+  for (const int r : {0, 1}) {
+    ranks[static_cast<std::size_t>(r)].pending = {operation(operation_kind::shrink, -1)};
+    ranks[static_cast<std::size_t>(r)].pending[0].waits_for = 2;
+  }
+  ranks[2].pending = {operation(operation_kind::receive, 0, 5)};
+  ranks[3].at = phase::left;
+  ranks[3].communicators.clear();
+  const std::string text = explain(ranks);
+  CHECK_FALSE(contains(text, "has not been called"));
+  CHECK(contains(text, "shrink on world, 2 KiB, at train.cpp:81: for rank 2\n"));
+  CHECK_FALSE(contains(text, "wait for rank 3"));
+  // The receive of rank 2 has no number either.
+  CHECK(contains(text,
+                 "a circle: rank 0 waits for 2 (shrink at train.cpp:81), 2 for 0 (recv at train.cpp:81)"));
+}
+
+TEST_CASE("explanation: a cancelled operation has not failed") {
+  std::vector<rank_snapshot> ranks{rank(0, 2)};
+  operation_snapshot over = operation(operation_kind::receive, 1, 5);
+  over.how = state::cancelled;
+  over.end_ns = now - second;
+  ranks[0].recent = {over};
+  CHECK(contains(explain(ranks), "which was cancelled 1.0 s ago"));
+  CHECK(contains(last_operations(ranks[0], 5, ""), ": was cancelled 1.0 s before"));
+}
+
 TEST_CASE("explanation: sequence numbers wrap around after 2^31") {
   std::vector<rank_snapshot> ranks{rank(0, 2, 1), rank(1, 2, 0x7fffffff)};
   ranks[0].pending = {collective(operation_kind::barrier, 1)};
