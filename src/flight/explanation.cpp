@@ -91,9 +91,12 @@ struct missing_ranks {
   const operation_snapshot* operation;  // of one rank that waits in it
   const rank_snapshot* of;
   std::vector<int> ranks;  // of the world
+  std::string names;       // of those
 };
 
 // Which rank waits for which, derived from the pending operations of all of them. Pure data.
+// Its nodes are ranks, and the collectives that some have not called, with numbers below 0: all that are in one
+// wait for its node, which waits for all that are missing.
 class wait_graph {
  public:
   explicit wait_graph(const std::vector<rank_snapshot>& ranks) {  // which must outlive it
@@ -106,34 +109,51 @@ class wait_graph {
     for (const rank_snapshot& r : ranks)
       for (const operation_snapshot& o : r.pending) {
         if (is_pairwise(o) || o.sequence == 0 || !seen.emplace(o.communicator, o.sequence).second) continue;
-        missing_ranks m{&o, &r, {}};
+        missing_ranks m{&o, &r, {}, {}};
         for (const rank_snapshot& other : ranks) {
           const communicator_snapshot* const c = other.communicator(o.communicator);
           // Every rank is a member of the world, also one that has not come yet, or has gone.
           if (c == nullptr ? o.communicator == 0 : !has_called(c->last, o.sequence))
             m.ranks.push_back(other.rank);
         }
+        if (m.ranks.empty()) continue;
         std::sort(m.ranks.begin(), m.ranks.end());
-        if (!m.ranks.empty()) missing_.push_back(std::move(m));
+        m.names = ranks_text(m.ranks);
+        missing_.push_back(std::move(m));
       }
+    for (const missing_ranks& m : missing_)
+      for (const int to : m.ranks)
+        if (!works_in(to, *m.operation)) edges_[node_of(m)].push_back({to, m.operation});
     for (const rank_snapshot& r : ranks) {
       std::vector<edge>& edges = edges_[r.rank];
       if (hindrance(r) || r.compute_running > 0) continue;
-      for (const operation_snapshot& o : r.pending)
-        for (const int to : waited_for(r, o))
-          if (to != r.rank && !works_in(to, o)) edges.push_back({to, &o});
+      for (const operation_snapshot& o : r.pending) {
+        if (const missing_ranks* const m = missing_in(o)) {
+          if (!edges_of(node_of(*m)).empty()) edges.push_back({node_of(*m), &o});
+        } else if (const int to = waited_for(r, o); to >= 0 && to != r.rank && !works_in(to, o)) {
+          edges.push_back({to, &o});
+        }
+      }
     }
   }
 
   struct edge {
-    int to;  // rank of the world
+    int to;  // node
     const operation_snapshot* why;
   };
   // None for a rank that is stopped, computes or has gone: its pending operations do not hold it up.
-  const std::vector<edge>& edges_of(int rank) const {
+  const std::vector<edge>& edges_of(int node) const {
     static const std::vector<edge> none;
-    const auto found = edges_.find(rank);
+    const auto found = edges_.find(node);
     return found == edges_.end() ? none : found->second;
+  }
+  // Why a rank waits for the next of a circle.
+  const operation_snapshot& why(int rank, int next) const {
+    const auto leads = [&](const edge& e) {
+      return e.to == next ||
+             (e.to < 0 && std::ranges::find(edges_of(e.to), next, &edge::to) != edges_of(e.to).end());
+    };
+    return *std::ranges::find_if(edges_of(rank), leads)->why;
   }
 
   const rank_snapshot* find(int rank) const {
@@ -165,17 +185,18 @@ class wait_graph {
     });
   }
 
-  // The ranks that the operation waits for, if known; empty: unknown, or its message is on its way.
-  std::vector<int> waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
-    if (is_pairwise(o)) {
-      const int peer = world_rank(o.communicator, o.peer);
-      if (peer < 0 || has_met(of, o)) return {};
-      return {peer};
-    }
-    for (const missing_ranks& m : missing_)
-      if (same_collective(*m.operation, o)) return m.ranks;
-    if (o.waits_for >= 0) return {o.waits_for};
-    return {};
+  // The one rank that the operation waits for; -1: unknown, or its message is on its way.
+  int waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
+    if (!is_pairwise(o)) return o.waits_for;
+    return has_met(of, o) ? -1 : world_rank(o.communicator, o.peer);
+  }
+
+  // Null: no rank is missing in it.
+  const missing_ranks* missing_in(const operation_snapshot& o) const {
+    const auto found = std::ranges::find_if(missing_, [&](const missing_ranks& m) {
+      return !is_pairwise(o) && same_collective(*m.operation, o);
+    });
+    return found == missing_.end() ? nullptr : &*found;
   }
 
   const std::vector<missing_ranks>& missing() const noexcept { return missing_; }
@@ -186,11 +207,12 @@ class wait_graph {
     std::set<int> done;
     std::vector<int> way;  // from where the search began
     // Depth first; returns true once it has come to a rank that is on the way.
-    const auto search = [&](const auto& self, int rank) -> bool {
-      way.push_back(rank);
-      for (const edge& e : edges_of(rank)) {
+    const auto search = [&](const auto& self, int node) -> bool {
+      way.push_back(node);
+      for (const edge& e : edges_of(node)) {
         if (const auto first = std::ranges::find(way, e.to); first != way.end()) {
           std::vector<int> circle(first, way.end());
+          std::erase_if(circle, [](int of_circle) { return of_circle < 0; });
           std::ranges::rotate(circle, std::ranges::min_element(circle));
           found.push_back(std::move(circle));
           done.insert(way.begin(), way.end());
@@ -198,7 +220,7 @@ class wait_graph {
         }
         if (!done.contains(e.to) && self(self, e.to)) return true;
       }
-      done.insert(rank);
+      done.insert(node);
       way.pop_back();
       return false;
     };
@@ -210,29 +232,43 @@ class wait_graph {
   }
 
   // Ranks that others wait for, directly or through others, and that wait for none themselves; with the
-  // waiting ranks.
+  // waiting ranks. Those that most wait for.
   std::vector<std::pair<int, std::vector<int>>> culprits() const {
-    std::map<int, std::vector<int>> waiters;  // by the rank that they ultimately wait for
-    for (const auto& [start, edges] : edges_) {
-      if (edges.empty()) continue;
-      std::set<int> seen{start};
-      std::vector<int> open{start};
-      while (!open.empty()) {
-        const int rank = open.back();
-        open.pop_back();
-        const std::vector<edge>& next = edges_of(rank);
-        if (next.empty()) waiters[rank].push_back(start);
-        for (const edge& e : next)
-          if (seen.insert(e.to).second) open.push_back(e.to);
-      }
+    std::map<int, std::vector<int>> waiting;  // by node, the nodes that wait for it
+    for (const auto& [node, edges] : edges_)
+      for (const edge& e : edges) waiting[e.to].push_back(node);
+    std::map<std::vector<int>, std::vector<int>> reached;  // many have the same nodes directly before them
+    std::vector<std::pair<int, const std::vector<int>*>> all;
+    for (const auto& [rank, before] : waiting) {
+      if (!edges_of(rank).empty()) continue;
+      const auto [found, is_new] = reached.try_emplace(before);
+      if (is_new) found->second = all_that_reach(before, waiting);
+      all.emplace_back(rank, &found->second);
     }
-    std::vector<std::pair<int, std::vector<int>>> all(waiters.begin(), waiters.end());
     std::ranges::sort(all, std::greater(),
-                      [](const auto& one) { return std::pair(one.second.size(), -one.first); });
-    return all;
+                      [](const auto& one) { return std::pair(one.second->size(), -one.first); });
+    std::vector<std::pair<int, std::vector<int>>> first;
+    for (const auto& [rank, who] : std::views::take(all, most_culprits)) first.emplace_back(rank, *who);
+    return first;
   }
 
  private:
+  int node_of(const missing_ranks& m) const { return -1 - static_cast<int>(&m - missing_.data()); }
+
+  // The ranks among these nodes, and among those that wait for them.
+  static std::vector<int> all_that_reach(std::vector<int> nodes,
+                                         const std::map<int, std::vector<int>>& waiting) {
+    std::set<int> seen(nodes.begin(), nodes.end());
+    while (!nodes.empty()) {
+      const auto before = waiting.find(nodes.back());
+      nodes.pop_back();
+      if (before == waiting.end()) continue;
+      for (const int node : before->second)
+        if (seen.insert(node).second) nodes.push_back(node);
+    }
+    return {seen.lower_bound(0), seen.end()};
+  }
+
   // Ranks in the same collective wait for each other by its nature, unless one of them cannot progress.
   bool works_in(int rank, const operation_snapshot& o) const {
     const rank_snapshot* const r = find(rank);
@@ -306,11 +342,12 @@ rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   }
   for (const operation_snapshot& o : std::views::take(r.pending, most_shown)) {
     std::string what = fmt::format(" {} {}", held_up ? "in" : "", describe(o, r, graph));
-    if (!is_pairwise(o)) {
-      const std::vector<int> missing = graph.waited_for(r, o);
-      if (!missing.empty()) what += fmt::format(": for {}", ranks_text(missing));
-    } else if (graph.has_met(r, o)) {
-      what += ": on its way";
+    if (is_pairwise(o)) {
+      if (graph.has_met(r, o)) what += ": on its way";
+    } else if (const missing_ranks* const m = graph.missing_in(o)) {
+      what += ": for " + m->names;
+    } else if (o.waits_for >= 0) {
+      what += fmt::format(": for rank {}", o.waits_for);
     }
     all.push_back({held_up ? "waits " : "pending there: since ", r.now_ns - o.start_ns,
                    held_up ? what : what.substr(1)});
@@ -365,7 +402,7 @@ std::string missing_lines(const wait_graph& graph) {
   for (const missing_ranks& m : std::views::take(graph.missing(), most_missing)) {
     const std::uint32_t comm = m.operation->communicator;
     text += fmt::format("{} #{} on {} has not been called by {}", name_of_kind(m.operation->kind),
-                        m.operation->sequence, name_of_communicator(comm, *m.of), ranks_text(m.ranks));
+                        m.operation->sequence, name_of_communicator(comm, *m.of), m.names);
     if (const rank_snapshot* const r = graph.find(m.ranks.front()))
       if (const communicator_snapshot* const c = r->communicator(comm))
         text += c->last == 0 ? fmt::format(" (rank {} has called none there yet)", r->rank)
@@ -382,10 +419,10 @@ std::string circle_lines(const wait_graph& graph) {
     text += "a circle: ";
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const int next = circle[(i + 1) % circle.size()];
-      const auto edge = std::ranges::find(graph.edges_of(circle[i]), next, &wait_graph::edge::to);
-      const std::string where = edge->why->where();
+      const operation_snapshot& why = graph.why(circle[i], next);
+      const std::string where = why.where();
       const std::string in =
-          fmt::format(" ({}{}{})", name_of_kind(edge->why->kind), where.empty() ? "" : " at ", where);
+          fmt::format(" ({}{}{})", name_of_kind(why.kind), where.empty() ? "" : " at ", where);
       text += i == 0 ? fmt::format("rank {} waits for {}{}", circle[i], next, in)
                      : fmt::format(", {} for {}{}", circle[i], next, in);
     }
@@ -396,8 +433,7 @@ std::string circle_lines(const wait_graph& graph) {
 
 std::string culprit_lines(const wait_graph& graph) {
   std::string text;
-  const auto culprits = graph.culprits();
-  for (const auto& [rank, who] : std::views::take(culprits, most_culprits)) {
+  for (const auto& [rank, who] : graph.culprits()) {
     std::string what = "of which nothing is known here (another host?)";
     if (const rank_snapshot* const r = graph.find(rank)) what = "which " + rows_of(*r, graph).front().text();
     text +=

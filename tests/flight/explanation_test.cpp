@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/status.hpp>
@@ -217,6 +218,35 @@ TEST_CASE("explanation: a thousand ranks in one situation are one line") {
   CHECK(std::count(text.begin(), text.end(), '\n') < 8);
   CHECK(contains(text, "ranks 0-499, 501-999: each waits 2.0 s in all_gather #7"));
   CHECK(contains(text, "rank 500 (pid 10500) waits for no operation of tutti's"));
+}
+
+TEST_CASE("explanation: half of very many ranks wait for the others") {
+  constexpr int size = 1 << 14;
+  std::vector<rank_snapshot> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.push_back(rank(r, size, r % 2 == 0 ? 6 : 7));
+    if (r % 2 != 0) ranks.back().pending = {collective(operation_kind::all_gather, 7)};
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string text = explain(ranks);
+  // An edge for each pair would take a minute.
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(8));
+  CHECK(contains(text, ", 16383 wait for rank 0, which waits for no operation of tutti's\n"));
+  CHECK(contains(text, ", 16383 wait for rank 6, which waits"));
+  CHECK_FALSE(contains(text, "wait for rank 8, which waits"));
+}
+
+TEST_CASE("explanation: ranks that wait for two collectives and a message name each rank's waiters") {
+  // 0 waits for 1 and 2 in a collective, 1 for 3 in a message, 2 for nothing, 4 for 0.
+  std::vector<rank_snapshot> ranks{rank(0, 5, 5), rank(1, 5, 4), rank(2, 5, 4), rank(3, 5, 5), rank(4, 5, 5)};
+  ranks[0].pending = {collective(operation_kind::barrier, 5)};
+  ranks[1].pending = {operation(operation_kind::receive, 3)};
+  ranks[4].pending = {operation(operation_kind::send, 0)};
+  const std::string text = explain(ranks);
+  CHECK(contains(text, "ranks 0-1, 4 wait for rank 3, which waits for no operation"));
+  CHECK(contains(text, "ranks 0, 4 wait for rank 2, which waits for no operation"));
+  CHECK(text.find("wait for rank 3") < text.find("wait for rank 2"));
+  CHECK_FALSE(has_circle(ranks));
 }
 
 TEST_CASE("explanation: the last operations of a rank, the newest first") {
