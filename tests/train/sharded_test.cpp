@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -258,6 +260,27 @@ task<> refuses(communicator world) {
   co_await world.barrier();
 }
 
+// Rank 1 is the root and passes memory for most of the elements; then rank 2 lacks one of its own.
+task<> refuses_small_buffers(communicator world) {
+  model m(world, way::in_place);
+  optimiser o = co_await optimiser::create(world, m.pieces);
+  floats mine(o.own_elements(), 1), room(m.parameters.size(), 7);
+  for (const int wrong : {1, 2}) {
+    const bool is_wrong = world.rank() == wrong;
+    const std::span<float> all = std::span(room).first(is_wrong && wrong == 1 ? 600 : room.size());
+    const std::span<float> own = std::span(mine).first(mine.size() - (is_wrong && wrong == 2 ? 1 : 0));
+    const failure gathers = co_await failure_in(o.gather_state(own, all, 1));
+    const failure scatters = co_await failure_in(o.scatter_state(all, own, 1));
+    for (const failure& f : {gathers, scatters}) {
+      TUTTI_EXPECT(f.code == (is_wrong ? errc::invalid_argument : errc::mismatch));
+      TUTTI_EXPECT(!is_wrong || f.says(std::to_string(wrong == 1 ? all.size() : own.size()) + " elements"));
+    }
+    TUTTI_EXPECT(std::ranges::count(room, 7.0F) == std::ssize(room));
+  }
+  co_await o.gather_state(mine, room, 1);
+  TUTTI_EXPECT(std::ranges::count(room, 1.0F) == (world.rank() == 1 ? std::ssize(room) : 0));
+}
+
 }  // namespace
 
 TEST_CASE("sharded: the parameters of one process, for any number of ranks and any order of gradients") {
@@ -288,4 +311,8 @@ TEST_CASE(
 
 TEST_CASE("sharded: wrong pieces and calls are refused, and no rank waits") {
   CHECK_NOTHROW(run_local(3, over("shm"), refuses));
+}
+
+TEST_CASE("sharded: buffers that are too small for the state are refused, and no rank waits") {
+  CHECK_NOTHROW(run_local(3, over("shm"), refuses_small_buffers));
 }

@@ -196,7 +196,8 @@ class sharded {
   // Gathers optimiser state for a checkpoint, from `mine` (own_elements()) of each rank to `whole` of `root`, and
   // scatters it to any number of ranks. `whole` has an element for each parameter, in the order of the pieces; on
   // other ranks it may be empty. Collective.
-  // Errors: those of gather_v and scatter_v.
+  // Errors: errc::invalid_argument on a rank with a buffer of fewer elements, and errc::mismatch on the others; it
+  // remains usable. Those of gather_v and scatter_v.
   task<> gather_state(B mine, B whole, int root) const { return move_state(mine, whole, root, true); }
   task<> scatter_state(B whole, B mine, int root) const { return move_state(mine, whole, root, false); }
 
@@ -225,9 +226,23 @@ class sharded {
   }
   task<> move_state(B mine, B whole, int root, bool gather) const {
     const std::shared_ptr<state> s = usable(0);
-    std::size_t begin = 0;
+    const bool is_root = s->world.rank() == root;
+    std::size_t begin = 0, all_elements = 0;
+    for (const part& p : s->parts) all_elements += is_root ? size_of(p.whole.parameters) : 0;
+    const std::size_t room = is_root ? size_of(whole) : 0;
+    const bool refused = size_of(mine) < s->own_elements || room < all_elements;
+    int any_refused = refused ? 1 : 0;
+    co_await s->world.all_reduce(any_refused, max);
+    if (refused)
+      throw error(errc::invalid_argument, "sharded: `mine` has " + std::to_string(size_of(mine)) +
+                                              " elements of " + std::to_string(s->own_elements) +
+                                              " and `whole` " + std::to_string(room) + " elements of " +
+                                              std::to_string(all_elements) + " that this rank needs");
+    if (any_refused != 0)
+      throw error(errc::mismatch,
+                  "sharded: a buffer for state is too small on another rank, whose error says which");
     for (const part& p : s->parts) {
-      const std::size_t size = s->world.rank() == root ? size_of(p.whole.parameters) : 0;
+      const std::size_t size = is_root ? size_of(p.whole.parameters) : 0;
       const B all = slice(whole, begin, size), own = slice(mine, p.own.offset, size_of(p.own.parameters));
       const auto move = [&](const auto&... on) {
         return gather ? s->world.gather_v(own, all, p.counts, root, on...)
