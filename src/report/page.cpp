@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.hpp"
 
-#include "base/files.hpp"
+#include "report/run_files.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +15,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <ranges>
 #include <set>
 #include <span>
@@ -22,8 +23,8 @@
 namespace tutti::report {
 namespace {
 
-constexpr std::uintmax_t largest_picture_bytes = std::uintmax_t{4} << 20,
-                         all_pictures_bytes = std::uintmax_t{48} << 20;
+constexpr std::size_t largest_picture_bytes = std::size_t{4} << 20,
+                      all_pictures_bytes = std::size_t{48} << 20;
 constexpr std::size_t most_texts = 300;  // of a rank
 
 struct phase {
@@ -44,7 +45,7 @@ std::string base64(const std::string& bytes) {
   return out.append((3 - bytes.size() % 3) % 3, '=');
 }
 
-// Paths come from a file: nothing outside the run is read or linked to.
+// Paths come from a file: nothing outside the run is linked to.
 bool is_inside(const std::string& path) {
   const std::filesystem::path p(path);
   return !path.empty() && p.is_relative() && std::find(p.begin(), p.end(), "..") == p.end();
@@ -162,7 +163,8 @@ std::string hyperparameters_section(const run_data& run) {
 
 std::string media_section(const run_data& run) {
   std::string texts, histograms, images;
-  std::uintmax_t bytes_left = all_pictures_bytes;
+  const run_files files(run.directory);
+  std::size_t bytes_left = all_pictures_bytes;
   std::size_t left_out = 0;
   for (const rank_data& r : run.ranks) {
     if (r.texts.size() > most_texts)
@@ -174,20 +176,17 @@ std::string media_section(const run_data& run) {
     for (const auto& [name, h] : r.histograms)
       histograms += histogram_chart(fmt::format("{}, {}, step {}", name, r.name(), h.step), h, r.rank);
     for (const file_data& image : r.images) {
-      std::error_code code;
-      const auto path = run.directory / image.path;
-      const bool is_picture = is_inside(image.path) &&
-                              std::filesystem::is_regular_file(std::filesystem::symlink_status(path, code));
-      const std::uintmax_t bytes = is_picture ? std::filesystem::file_size(path, code) : 0;
-      if (!is_picture || code || bytes > std::min(largest_picture_bytes, bytes_left)) {
+      const std::optional<std::string> picture =
+          files.contents_of(run.directory / image.path, std::min(largest_picture_bytes, bytes_left));
+      if (!picture) {
         ++left_out;
         continue;
       }
-      bytes_left -= bytes;
+      bytes_left -= picture->size();
       images += fmt::format(
           "<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, {}, step "
           "{}</figcaption></figure>",
-          base64(base::contents_of(path)), escaped(image.name), escaped(r.name()), image.step);
+          base64(*picture), escaped(image.name), escaped(r.name()), image.step);
     }
   }
   std::string out;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/run_data.hpp"
 
-#include "base/files.hpp"
 #include "base/process_state.hpp"
 #include "base/text.hpp"
+#include "report/run_files.hpp"
 #include "track/run_facts.hpp"
 
 #include <fmt/format.h>
@@ -11,9 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -29,13 +27,19 @@ using nlohmann::json;
 
 const std::string label_prefix = "label-";
 constexpr std::size_t console_bytes = 64 << 10;
+constexpr std::size_t most_facts_bytes = 64 << 20;
 
-std::string end_of(const fs::path& path, std::size_t bytes) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {};
-  const auto size = static_cast<std::size_t>(file.tellg());
-  file.seekg(static_cast<std::streamoff>(size - std::min(size, bytes)));
-  return {std::istreambuf_iterator<char>(file), {}};
+// Discarded if it is damaged. Deep values are: their destruction and their text would be recursive.
+json parsed(const std::string& text) {
+  constexpr int deepest = 100;
+  try {
+    return json::parse(text, [](int depth, json::parse_event_t, const json&) {
+      if (depth > deepest) throw std::runtime_error("nested");
+      return true;
+    });
+  } catch (const std::exception&) {
+    return json::value_t::discarded;
+  }
 }
 
 // Missing values, or values of another type, become `otherwise`: the file may be of a later version.
@@ -134,11 +138,11 @@ std::string left_out(const std::string& file, const rank_data& r) {
 }
 
 // `inside` is the directory's place in the run, for paths.
-rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name,
-                    std::vector<std::string>& damage) {
+rank_data read_rank(const run_files& files, const fs::path& directory, const fs::path& inside,
+                    const std::string& name, std::vector<std::string>& damage) {
   rank_data r;
   r.rank = rank_in(name);
-  const json status = json::parse(base::contents_of(directory / (name + ".json")), nullptr, false);
+  const json status = parsed(files.contents_of(directory / (name + ".json"), most_facts_bytes).value_or(""));
   if (r.rank < 0) r.label = get<std::string>(status, "label", name.substr(label_prefix.size()));
   r.in_world = get<int>(status, "rank", r.rank);
   r.host = get<std::string>(status, "host", "");
@@ -155,24 +159,23 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
                                  (inside / (name + ".json")).generic_string(), r.name()));
 
   std::uint64_t records = 0;
-  std::ifstream lines(directory / (name + ".jsonl"), std::ios::binary);
-  for (std::string line; std::getline(lines, line);) {
-    const json parsed = json::parse(line, nullptr, false);
+  files.for_each_line(directory / (name + ".jsonl"), [&](const std::string& line) {
+    const json record = parsed(line);
     try {
-      if (parsed.is_discarded() || !parsed.is_object()) throw std::runtime_error("no object");
-      add_line(parsed, r);
-      if (!get<std::string>(parsed, "name", "").starts_with("system/")) ++records;
+      if (!record.is_object()) throw std::runtime_error("no object");
+      add_line(record, r);
+      if (!get<std::string>(record, "name", "").starts_with("system/")) ++records;
     } catch (const std::exception&) {
       ++r.unreadable_lines;
     }
-  }
+  });
   if (r.unreadable_lines > 0) damage.push_back(left_out((inside / (name + ".jsonl")).generic_string(), r));
   for (auto& [series, points] : r.series) keep_last(points);
   r.written = std::max(r.written, records);  // a full disk takes no new status
-  for (auto* files : {&r.images, &r.artifacts})
-    for (file_data& f : *files) f.path = (inside / f.path).generic_string();
-  r.output = end_of(directory / "console" / (name + ".out"), console_bytes);
-  r.error = end_of(directory / "console" / (name + ".err"), console_bytes);
+  for (auto* named : {&r.images, &r.artifacts})
+    for (file_data& f : *named) f.path = (inside / f.path).generic_string();
+  r.output = files.end_of(directory / "console" / (name + ".out"), console_bytes);
+  r.error = files.end_of(directory / "console" / (name + ".err"), console_bytes);
   return r;
 }
 
@@ -198,6 +201,7 @@ int run_data::absent() const {
 run_data read_run(const fs::path& directory) {
   run_data run;
   run.directory = directory;
+  const run_files files(directory);
   std::error_code ignored;
   fs::path facts_at = directory / "run.json";
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
@@ -205,9 +209,9 @@ run_data read_run(const fs::path& directory) {
     const std::string stem = entry.path().stem().string();
     const bool is_directory = entry.is_directory(ignored);
     if (!is_directory && entry.path().extension() == ".json" && is_writer(stem))
-      run.ranks.push_back(read_rank(directory, {}, stem, run.damage));
+      run.ranks.push_back(read_rank(files, directory, {}, stem, run.damage));
     if (is_directory && is_writer(name) && fs::exists(entry.path() / "run.json", ignored)) {
-      run.ranks.push_back(read_rank(entry.path(), name, name, run.damage));
+      run.ranks.push_back(read_rank(files, entry.path(), name, name, run.damage));
       facts_at = entry.path() / "run.json";
     }
   }
@@ -226,7 +230,7 @@ run_data read_run(const fs::path& directory) {
   }
 
   std::sort(run.damage.begin(), run.damage.end());  // files come in any order
-  const json facts = json::parse(base::contents_of(facts_at), nullptr, false);
+  const json facts = parsed(files.contents_of(facts_at, most_facts_bytes).value_or(""));
   if (!facts.is_object())
     run.damage.push_back(fmt::format("{} is missing or damaged: the run's command and versions are not known",
                                      facts_at.lexically_relative(directory).generic_string()));

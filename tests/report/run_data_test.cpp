@@ -8,11 +8,14 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -271,6 +274,56 @@ TEST_CASE("run_data: a run truncated or changed at any byte can be read, and the
   run.rank(1, "running", lines.substr(0, lines.size() / 2));
   CHECK(read_run(run.path()).ranks[1].unreadable_lines <= 1);
   CHECK(read_run(run.path()).ranks[1].series.at("loss").size() > 10);
+}
+
+TEST_CASE("run_data: a run of another reads only its own regular files, and not without end") {
+  const scratch_directory others;
+  std::filesystem::create_directory(others.path() / "images");
+  std::ofstream(others.path() / "images" / "secret.png") << "secret";
+  std::ofstream(others.path() / "rank-1.jsonl") << written_run::scalar("secret", 1, 1);
+  const written_run run;
+  run.facts(2, "named");
+  run.rank(0, "finished",
+           R"({"kind":"image","name":"outside","file":"images/secret.png","step":1})"
+           "\n"
+           R"({"kind":"image","name":"inside","file":"own.png","step":1})"
+           "\n");
+  run.rank(1, "finished", "");
+  run.file("pictures/own.png", "picture");
+  std::filesystem::create_directory_symlink(others.path() / "images", run.path() / "images");
+  std::filesystem::create_symlink("pictures/own.png", run.path() / "own.png");
+  std::filesystem::remove(run.path() / "rank-1.jsonl");
+  std::filesystem::create_symlink(others.path() / "rank-1.jsonl", run.path() / "rank-1.jsonl");
+  std::filesystem::create_directories(run.path() / "console" / "rank-0.out");
+  std::filesystem::create_symlink(others.path() / "rank-1.jsonl", run.path() / "console" / "rank-1.out");
+  std::filesystem::create_symlink("/dev/zero", run.path() / "console" / "rank-0.err");
+  REQUIRE(::mkfifo((run.path() / "console" / "rank-1.err").c_str(), 0600) == 0);
+  REQUIRE(::mkfifo((run.path() / "rank-2.json").c_str(), 0600) == 0);
+  REQUIRE(::mkfifo((run.path() / "rank-2.jsonl").c_str(), 0600) == 0);
+  const run_data r = read_run(run.path());
+  CHECK(r.name == "named");
+  REQUIRE(r.ranks.size() == 3);
+  CHECK(r.ranks[1].series.empty());
+  for (const rank_data& one : r.ranks) CHECK((one.output + one.error).empty());
+  const std::string page = page_of(r);
+  CHECK(page.find("c2VjcmV0") == page.npos);      // "secret" in base64
+  CHECK(page.find("cGljdHVyZQ==") != page.npos);  // "picture"
+  std::filesystem::remove(run.path() / "run.json");
+  std::filesystem::create_symlink("/dev/zero", run.path() / "run.json");
+  CHECK(read_run(run.path()).damage.size() == 2);
+}
+
+TEST_CASE("run_data: values nested without end are damaged") {
+  const written_run run;
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  run.file("run.json", R"({"name":"n","versions":{"a":)" + nested(200'000) + "}}");
+  run.rank(0, "finished",
+           R"({"kind":"hyperparameters","values":{"deep":)" + nested(200'000) + "}}\n" +
+               R"({"kind":"hyperparameters","values":{"flat":)" + nested(90) + "}}\n");
+  const run_data r = read_run(run.path());
+  CHECK(r.ranks[0].unreadable_lines == 1);
+  CHECK(r.ranks[0].hyperparameters.size() == 1);
+  CHECK(r.damage.size() == 2);
 }
 
 TEST_CASE("run_data: a group of runs is one run") {
