@@ -102,13 +102,15 @@ int main(int argc, char** argv) {
   try {
     const std::vector<run_data> runs = read_runs(directories);
     const fs::path page = output.empty() ? usual_page(runs) : fs::path(output);
-    quiet = quiet || is_standard_output(page);
+    quiet = quiet || (!output.empty() && is_standard_output(page));
     if (!quiet)
       for (const run_data& run : runs)
         std::printf("%s%s", &run == &runs.front() ? "" : "\n", tutti::report::summary_of(run).c_str());
     std::fflush(stdout);
-    if (!write_page(page, runs.size() == 1 ? tutti::report::page_of(runs.front())
-                                           : tutti::report::comparison_of(runs))) {
+    const std::string content =
+        runs.size() == 1 ? tutti::report::page_of(runs.front()) : tutti::report::comparison_of(runs);
+    // A run may come from anybody, with a link in the place of its page.
+    if (!(output.empty() ? tutti::track::replace_file(page, content) : write_page(page, content))) {
       std::fprintf(stderr, "tutti-report: %s cannot be written: %s; --output names another file\n",
                    page.c_str(), std::strerror(errno));
       return 1;

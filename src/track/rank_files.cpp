@@ -180,7 +180,7 @@ rank_files::rank_files(const extend::identity& who, const options& o, std::uint6
                                             "; another options::label has a curve of its own");
   if (const int torn = lines_file_.cut_to_whole_lines(); torn != 0)
     fail_to("go on in", directory_ / (stem_ + ".jsonl"), base::write_error_text(torn));
-  if (!create_file_once(directory_ / "run.json", run_facts_line(name), stem_))
+  if (!create_file_once(directory_ / "run.json", run_facts_line(name)))
     fail_to("write", directory_ / "run.json", base::write_error_text(errno));
   struct stat made{};
   if (::stat((directory_ / "run.json").c_str(), &made) == 0)

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
+#include <random>
 #include <tutti/error.hpp>
 
 namespace tutti::track {
@@ -39,14 +40,15 @@ std::string target_of(const std::filesystem::path& link) {
   return target;
 }
 
-// Makes a file beside `path`, which `put` (::rename or ::link) then names so. `write` fills it. Returns false with errno.
+// Makes a file beside `path`, which `put` (::rename or ::link) then names so. `write` fills it. Each call has a file of
+// its own: several may write one path at a time. Returns false with errno.
 template <class F>
-bool write_beside(const std::filesystem::path& path, const std::string& ending,
-                  int (*put)(const char*, const char*), F write) {
+bool write_beside(const std::filesystem::path& path, int (*put)(const char*, const char*), F write) {
   const std::filesystem::path beside =
-      path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ending);
-  base::unique_fd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  const bool done = file && write(file.get()) && put(beside.c_str(), path.c_str()) == 0;
+      path.parent_path() / fmt::format(".new-{:08x}", std::random_device()());
+  const base::unique_fd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file) return false;
+  const bool done = write(file.get()) && put(beside.c_str(), path.c_str()) == 0;
   const int code = errno;
   if (!done || put != &::rename) ::unlink(beside.c_str());
   errno = code;
@@ -156,13 +158,12 @@ void check_word(const char* what, const std::string& word) {
 }
 
 bool replace_file(const std::filesystem::path& path, const std::string& content) {
-  return write_beside(path, "new", &::rename,
+  return write_beside(path, &::rename,
                       [&](int to) { return base::write_all(to, content) == content.size(); });
 }
 
-bool create_file_once(const std::filesystem::path& path, const std::string& content,
-                      const std::string& writer) {
-  return write_beside(path, writer, &::link,
+bool create_file_once(const std::filesystem::path& path, const std::string& content) {
+  return write_beside(path, &::link,
                       [&](int to) { return base::write_all(to, content) == content.size(); }) ||
          errno == EEXIST;
 }
@@ -176,7 +177,7 @@ bool copy_contents(const std::filesystem::path& from, const std::filesystem::pat
     return false;
   }
   constexpr std::size_t at_once = std::size_t{1} << 30;
-  return write_beside(path, "new", &::rename, [&](int to) {
+  return write_beside(path, &::rename, [&](int to) {
     // What the kernel does not copy by itself is read.
     while (::copy_file_range(source.get(), nullptr, to, nullptr, at_once, 0) > 0) {
     }

@@ -34,12 +34,12 @@ void check_run_name(const std::string& name);
 // The same for options::id and options::label, which `what` names; at most 100 bytes, all printable.
 void check_word(const char* what, const std::string& word);
 
-// Replaces a file as a whole or not at all, also for concurrent readers: written beside it, then renamed.
+// Replaces a file, or a link, as a whole or not at all, also for concurrent readers and writers: written beside it,
+// then renamed.
 // Returns false with errno.
 bool replace_file(const std::filesystem::path& path, const std::string& content);
 // The same, unless the file exists: it is then left, and true returned.
-bool create_file_once(const std::filesystem::path& path, const std::string& content,
-                      const std::string& writer);
+bool create_file_once(const std::filesystem::path& path, const std::string& content);
 
 // Copies a regular file and its permissions in the same way, to its end: files of /proc and /sys have sizes that are not
 // theirs.

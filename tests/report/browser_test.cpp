@@ -166,6 +166,16 @@ TEST_CASE("tutti-report: output to devices, pipes and links") {
   }
 }
 
+TEST_CASE("tutti-report: the page in a run of another replaces a link, and leaves its target alone") {
+  const written_run run, others;
+  write_run(run);
+  others.file("precious", "words");
+  fs::create_symlink(others.path() / "precious", run.path() / "report.html");
+  CHECK(run_shell(report + " -q " + quoted(run.path().string())).exit_code == 0);
+  CHECK(contents(others.path() / "precious") == "words");
+  CHECK(fs::is_regular_file(fs::symlink_status(run.path() / "report.html")));
+}
+
 TEST_CASE("tutti-report: a page without space on the disk leaves no file") {
   const written_run run;
   write_run(run);
@@ -174,7 +184,8 @@ TEST_CASE("tutti-report: a page without space on the disk leaves no file") {
   CHECK(full.exit_code == 1);
   CHECK(full.says("cannot be written: File too large"));
   CHECK_FALSE(fs::exists(run.path() / "page.html"));
-  CHECK_FALSE(fs::exists(run.path() / ".page.html.new"));
+  for (const auto& entry : fs::directory_iterator(run.path()))
+    CHECK_FALSE(entry.path().filename().string().starts_with(".new"));
 }
 
 TEST_CASE("tutti-report: several runs in one page, with a summary of each") {

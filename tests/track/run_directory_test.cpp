@@ -5,7 +5,10 @@
 #include "support/scratch_directory.hpp"
 
 #include <doctest/doctest.h>
+
+#include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -89,10 +92,29 @@ TEST_CASE("run directory: invalid names of a directory") {
 TEST_CASE("whole files: replaced, or made once") {
   const tutti::test::scratch_directory scratch;
   const fs::path path = scratch.path() / "f";
-  CHECK(create_file_once(path, "first", "rank-0"));
-  CHECK(create_file_once(path, "second", "rank-1"));
+  CHECK(create_file_once(path, "first"));
+  CHECK(create_file_once(path, "second"));
   CHECK(scratch.read(path) == "first");
   CHECK(replace_file(path, "third"));
   CHECK(scratch.read(path) == "third");
   CHECK_FALSE(replace_file(scratch.path() / "none" / "f", "x"));
+  CHECK(std::distance(fs::directory_iterator(scratch.path()), {}) == 1);
+}
+
+TEST_CASE("whole files: several may replace one file at a time, and no link is followed") {
+  const tutti::test::scratch_directory scratch;
+  const fs::path path = scratch.path() / "f", other = scratch.path() / "other";
+  CHECK(create_file_once(other, "theirs"));
+  fs::create_symlink(other, path);
+  fs::create_symlink(other, scratch.path() / ".f.new");
+  std::atomic<int> failed = 0;
+  const auto write = [&] {
+    for (int i = 0; i < 200; ++i) failed += replace_file(path, "ours") ? 0 : 1;
+  };
+  std::thread second(write);
+  write();
+  second.join();
+  CHECK(failed == 0);
+  CHECK(scratch.read(path) == "ours");
+  CHECK(scratch.read(other) == "theirs");
 }
