@@ -9,7 +9,6 @@
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -446,11 +445,13 @@ task<> data_parallel::reduce(const extend::stream* on) {
 
 void data_parallel::begin_step(double weight) {
   state& s = usable();
-  if (!s.options.uneven || s.begun || !(weight >= 0) || !std::isfinite(weight))
+  // Far beyond, the products with gradients are infinite floats, or 0.
+  const bool in_range = weight == 0 || (weight >= 1e-30 && weight <= 1e30);
+  if (!s.options.uneven || s.begun || !in_range)
     throw error(errc::invalid_argument, std::string("data_parallel: begin_step: ") +
                                             (!s.options.uneven ? "for options::uneven only"
                                              : s.begun         ? "the step has begun already"
-                                                               : "the weight is negative or not finite"));
+                                                       : "the weight is neither 0 nor from 1e-30 to 1e30"));
   s.begin(weight, true);
 }
 

@@ -530,10 +530,15 @@ TEST_CASE("data_parallel: all ranks refuse invalid calls") {
     data_parallel_options o;
     o.uneven = true;
     data_parallel uneven = co_await data_parallel::create(world, m.gradients, o);
-    for (const double weight : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
+    for (const double weight :
+         {-1.0, 1e-50, 1e-40, 1e40, std::numeric_limits<double>::infinity(), std::nan("")})
       TUTTI_EXPECT(refused([&] { uneven.begin_step(weight); }));
-    uneven.begin_step(0.5);
-    co_await uneven.reduced();
+    for (const double weight : {1e-30, 0.5, 1e30}) {
+      for (const gradient_view& g : m.gradients) std::ranges::fill(g.values, 2.0F);
+      uneven.begin_step(weight);
+      co_await uneven.reduced();
+      for (const float v : m.flat()) TUTTI_EXPECT(std::abs(v - 2) < 1e-5F);
+    }
     parallel.ready(1);  // of the next step
     data_parallel empty;
     TUTTI_EXPECT(refused([&] { empty.ready(0); }));

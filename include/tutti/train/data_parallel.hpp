@@ -153,9 +153,10 @@ class data_parallel {
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
   // Sets the weight of this rank's gradient in the average of this step, for example its number of samples; 1
-  // without the call. A gradient of weight 0 is left out, even if it is NaN.
+  // without the call. A gradient of weight 0 is left out, even if it is NaN. Other products of gradients and weights
+  // must be within the range of floats.
   // Errors: throws errc::invalid_argument without options::uneven, after the first ready() of a step, or for a
-  // weight that is negative or not finite.
+  // weight other than 0 and 1e-30 to 1e30.
   void begin_step(double weight);
   // Takes part in a step of the other ranks, for a rank without more batches. Only with options::uneven.
   // Returns true after such a step, with the others' average in this rank's gradients. Step the optimiser
