@@ -16,6 +16,9 @@ namespace {
 constexpr auto notice_after = std::chrono::milliseconds(200);
 // How often a long collective records for whom it waits, once it has lasted that long.
 constexpr auto record_waits_every = std::chrono::seconds(1);
+// It looks up for whom within this time, beginning with the collectives that began first: the more there are, the longer
+// each takes, and thousands would leave the loop no time for anything else.
+constexpr auto recording_takes_at_most = std::chrono::milliseconds(10);
 
 // In larger communicators a rank that waits for any member does not connect to all of them.
 constexpr int most_checked_after = 1024;
@@ -80,7 +83,8 @@ void progress_exchange::give_notices(void* self) noexcept {
   const core::time_point now = p.engine().now();
   for (running_collective* r = p.order_.running().front(); r != nullptr; r = p.order_.running().after(*r)) {
     // For explanations: in a collective that all have called, only its ranks know for whom they wait.
-    if (r->record.number != 0) p.loop_.recorder().waits_for(r->record, p.where(r->sequence).waits_for);
+    if (r->record.number != 0 && p.engine().platform().now() < now + recording_takes_at_most)
+      p.loop_.recorder().waits_for(r->record, p.where(r->sequence).waits_for);
     if (r->noticed) continue;
     if (r->since + notice_after > now) {
       p.engine().timers().arm(p.notice_timer_, r->since + notice_after);
@@ -93,7 +97,8 @@ void progress_exchange::give_notices(void* self) noexcept {
     if (const int member = p.waits_on_segment_for(r->sequence); member >= 0)
       p.send(member, p2p::notice_message{r->sequence, *print});
   }
-  if (!p.order_.running().empty()) p.engine().timers().arm(p.notice_timer_, now + record_waits_every);
+  if (!p.order_.running().empty())
+    p.engine().timers().arm(p.notice_timer_, p.engine().platform().now() + record_waits_every);
 }
 
 p2p::progress_message progress_exchange::where(std::uint32_t sequence) const noexcept {

@@ -2,6 +2,7 @@
 // Ranks and launchers that die: the survivors soon know which, and nothing is left behind.
 #include "launch/launched.hpp"
 #include "support/contains.hpp"
+#include "support/instrumented.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -219,5 +220,18 @@ TEST_CASE("processes: a signal to tutti-run ends ranks that wait for each other"
     const ending end = job.finish();
     CHECK(end.exit_code == 128 + SIGTERM);
     CHECK(count_of(end.output, "ready") == 3);
+  }
+}
+
+// Under sanitizers so many take longer than a test waits.
+TEST_CASE("processes: thousands of collectives wait for a rank that comes late" *
+          doctest::skip(tutti::test::instrumented)) {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end = run("floods", transport);
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(end.output.empty());
   }
 }

@@ -6,6 +6,7 @@
 
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <stdexcept>
@@ -192,6 +193,18 @@ tutti::task<> throws_and_the_others_exit(tutti::communicator world) {
   if (heard.error) ::_exit(3);
 }
 
+// Thousands of collectives wait for a rank that comes late.
+tutti::task<> floods(tutti::communicator world) {
+  constexpr int many = 20'000;
+  if (world.rank() == victim) co_await tutti::sleep_for(std::chrono::milliseconds(1500));
+  std::vector<int> numbers(many, 1);
+  std::vector<tutti::request> sums;
+  for (int& number : numbers) sums.push_back(tutti::start(world.all_reduce(number, tutti::sum)));
+  co_await tutti::when_all(sums);
+  for (const int number : numbers)
+    if (number != world.size()) throw std::runtime_error("a wrong sum");
+}
+
 tutti::task<> wait_for_ever(tutti::communicator world) {
   co_await world.barrier();
   std::printf("ready %d\n", static_cast<int>(::getpid()));
@@ -218,6 +231,7 @@ constexpr drill drills[] = {
     {"exits_without_leaving", &exits_without_leaving},
     {"throws", &throws},
     {"throws_and_the_others_exit", &throws_and_the_others_exit},
+    {"floods", &floods},
     {"wait_for_ever", &wait_for_ever},
 };
 
