@@ -186,13 +186,20 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
     d.kind |= comm::on_device;
   } else {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
-    if (chosen == algorithm::shared_memory) c.segments()->want();
     d.algorithm = static_cast<std::uint8_t>(chosen);
+    if (chosen == algorithm::shared_memory) {
+      c.segments()->want();
+      if (c.segments()->groups() != nullptr) d.algorithm |= comm::in_two_levels;
+    }
   }
   return d;
 }
 
 task<> nothing() { co_return; }
+
+algorithm algorithm_of(const comm::collective_description& d) noexcept {
+  return static_cast<algorithm>(d.algorithm & ~comm::in_two_levels);
+}
 
 // What the ranks compare, and the algorithm.
 struct plan {
@@ -205,13 +212,13 @@ plan plan_of(communicator_state& c, const call& what) {
     detail::prepared_call& made = *what.prepared;
     comm::collective_description d = describe_call(c, made.what);
     made.print = comm::fingerprint_of(d);
-    made.with = static_cast<algorithm>(d.algorithm);
+    made.with = algorithm_of(d);
     d.kind |= comm::being_prepared;
     return {comm::fingerprint_of(d), algorithm::automatic};
   }
   if (what.prepared != nullptr) return {what.prepared->print, what.prepared->with};
   const comm::collective_description d = describe_call(c, what);
-  return {comm::fingerprint_of(d), static_cast<algorithm>(d.algorithm)};
+  return {comm::fingerprint_of(d), algorithm_of(d)};
 }
 
 // Runs an operation with few bytes on a free collective segment, which often ends before an operation state

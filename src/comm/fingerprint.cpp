@@ -60,9 +60,14 @@ std::string describe(const p2p::fingerprint& print) {
             : name_of(reduction));
   if (d.root >= 0) say(fmt::format("{} {}", row.rooted ? "root" : "list of", d.root));
   if (device) say("in memory of devices");
-  if (d.algorithm != 0 && d.reduction != 0)
-    description += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
   return fmt::format("{}{}({})", prefix, detail::name_of(kind), description);
+}
+
+std::string describe_algorithm(const p2p::fingerprint& print) {
+  const auto d = std::bit_cast<collective_description>(print);
+  const bool two_levels = (d.algorithm & in_two_levels) != 0;
+  return fmt::format("{}{}", name_of(static_cast<algorithm>(d.algorithm & ~in_two_levels)),
+                     two_levels ? " in two levels" : "");
 }
 
 bool waits_for_all(const p2p::fingerprint& print) noexcept {

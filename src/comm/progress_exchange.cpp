@@ -48,7 +48,17 @@ int progress_exchange::waits_on_segment_for(std::uint32_t sequence) const noexce
 
 std::string progress_exchange::mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                              const p2p::fingerprint& theirs) const {
-  const std::string here = comm::describe(mine), there = comm::describe(theirs);
+  std::string here = comm::describe(mine), there = comm::describe(theirs), cause;
+  if (here == there) {
+    const std::string here_by = describe_algorithm(mine), there_by = describe_algorithm(theirs);
+    if (here_by != there_by) {
+      here += " by " + here_by;
+      there += " by " + there_by;
+      cause =
+          "; TUTTI_ALGORITHMS, TUTTI_TUNING, TUTTI_FLAT_RANKS and with() choose algorithms: set them to the "
+          "same on all ranks";
+    }
+  }
   const std::string what =
       here == there ? fmt::format("before collective #{} on {}, {} and {} called collectives that differ",
                                   sequence, members_.name(), members_.describe(members_.rank()),
@@ -58,7 +68,8 @@ std::string progress_exchange::mismatch_text(int peer, std::uint32_t sequence, c
                                   members_.describe(members_.rank_of(peer)), there);
   return what +
          "; all ranks must call the same collectives in the same order, with the same counts, element types, "
-         "reductions and roots";
+         "reductions and roots" +
+         cause;
 }
 
 void progress_exchange::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,

@@ -277,6 +277,13 @@ task<failure> unequal_scatter(communicator c, bool odd) {
   co_return f;
 }
 
+// Which algorithm is not in a call's words, unless nothing else differs.
+task<failure> another_algorithm(communicator c, bool odd) {
+  std::vector<float> x(3, 1), all(x.size() * static_cast<std::size_t>(c.size()));
+  failure f = co_await failure_in(c.all_gather(x, all).with(odd ? algorithm::bruck : algorithm::ring));
+  co_return f;
+}
+
 task<failure> unequal_blocks(communicator c, bool odd) {
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
@@ -335,6 +342,21 @@ TEST_CASE("mismatch: a rank that is done early may succeed, and its next call fa
             CHECK((o.first.code == errc::mismatch || o.later.code == errc::mismatch));
           }
         }
+}
+
+TEST_CASE("mismatch: in the algorithm alone, the error names both, and what chooses them") {
+  for (const std::string& transport : transports)
+    for (const int odd_one : {0, 1, 2}) {
+      CAPTURE(transport);
+      CAPTURE(odd_one);
+      for (const outcome& o : outcomes_of(3, transport, &another_algorithm, odd_one)) {
+        CAPTURE(o.first.text);
+        CHECK(o.first.code == errc::mismatch);
+        CHECK(o.first.says("all_gather(3 elements of float) by ring"));
+        CHECK(o.first.says("all_gather(3 elements of float) by bruck"));
+        CHECK(o.first.says("TUTTI_ALGORITHMS"));
+      }
+    }
 }
 
 TEST_CASE("mismatch: all ranks name the rank with a different count") {

@@ -235,3 +235,34 @@ TEST_CASE("processes: thousands of collectives wait for a rank that comes late" 
     CHECK(end.output.empty());
   }
 }
+
+TEST_CASE("processes: a rank whose environment chooses another algorithm is named, and why") {
+  const struct {
+    std::string transport;
+    std::string variable;  // of rank 1
+    std::string algorithm;
+  } cases[] = {
+      {"shm", "TUTTI_FLAT_RANKS=2", "shared_memory in two levels"},
+      {"tcp", "TUTTI_ALGORITHMS=all_reduce=ring", "ring"},
+  };
+  for (const auto& [transport, variable, algorithm] : cases) {
+    CAPTURE(variable);
+    const ending end = launched({"-n", "4", "--tag-output", "never", "sh", "-c",
+                                 "if [ $RANK = 1 ]; then export " + variable + "; fi; exec \"$0\" adds_up",
+                                 TUTTI_DRILL_PATH},
+                                {"TUTTI_TIMEOUT=30", "TUTTI_TRANSPORTS=" + transport})
+                           .finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    bool named = false;
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string line = heard(end, rank);
+      CHECK_FALSE(line.empty());
+      // One that was about to connect to a rank that has failed and left may see that first.
+      named |= line.starts_with("mismatch: ") && contains(line, "by " + algorithm) &&
+               count_of(line, "all_reduce(1 elements of int32, sum) by ") == 2 &&
+               contains(line, variable.substr(0, variable.find('=')));
+    }
+    CHECK(named);
+  }
+}

@@ -193,6 +193,13 @@ tutti::task<> throws_and_the_others_exit(tutti::communicator world) {
   if (heard.error) ::_exit(3);
 }
 
+tutti::task<> adds_up(tutti::communicator world) {
+  int one = 1;
+  co_await world.all_reduce(one, tutti::sum);
+  co_await world.barrier();
+  if (one != world.size()) throw std::runtime_error("a wrong sum");
+}
+
 // Thousands of collectives wait for a rank that comes late.
 tutti::task<> floods(tutti::communicator world) {
   constexpr int many = 20'000;
@@ -231,6 +238,7 @@ constexpr drill drills[] = {
     {"exits_without_leaving", &exits_without_leaving},
     {"throws", &throws},
     {"throws_and_the_others_exit", &throws_and_the_others_exit},
+    {"adds_up", &adds_up},
     {"floods", &floods},
     {"wait_for_ever", &wait_for_ever},
 };
@@ -238,6 +246,7 @@ constexpr drill drills[] = {
 const char* name_of(const std::error_code& code) {
   if (code == tutti::errc::peer_failed) return "peer_failed";
   if (code == tutti::errc::peer_left) return "peer_left";
+  if (code == tutti::errc::mismatch) return "mismatch";
   return "another error";
 }
 
