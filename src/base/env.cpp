@@ -71,8 +71,8 @@ constexpr variable table[] = {
 
   {g::records, "TUTTI_LOG", "warning|error|info|debug", "least severity of messages on standard error"},
   {g::records, "TUTTI_TRACE", "FILE", "as tutti-run --trace FILE, also under other starters"},
-  {g::records, "TUTTI_TRACE_MIB", "1024|MIB", "largest size of a trace"},
-  {g::records, "TUTTI_FLIGHT_OPERATIONS", "1024|COUNT", "operations of each rank that the flight recorder keeps"},
+  {g::records, "TUTTI_TRACE_MIB", "1024|MIB", "largest size of a trace (1 to 1048576)"},
+  {g::records, "TUTTI_FLIGHT_OPERATIONS", "1024|COUNT", "operations of each rank that the flight recorder keeps (64 to 1048576)"},
   {g::records, "TUTTI_STALL_WARNING_MS", "100|MILLISECONDS", "warns of computations on the loop thread that take so long while operations wait; 0: never"},
   {g::records, "TUTTI_CHECK_BUFFERS", "off|warn|error", "finds operations in flight on overlapping buffers of which one writes; builds without NDEBUG warn"},
   {g::records, "TUTTI_SIM_SEED", "1|NUMBER", "seed of a program in the simulator"},

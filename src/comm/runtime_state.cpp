@@ -384,7 +384,11 @@ task<> runtime_state::leave(world* w, core::time_point by) {
 // Communicators whose last handle the exception destroyed are still open.
 void runtime_state::tell() noexcept {
   const core::thrown why = core::what_of(main_failure_);
-  loop_.recorder().failed(why.text, static_cast<int>(why.code));
+  try {
+    loop_.recorder().failed(why.text, static_cast<int>(why.code));
+  } catch (const std::exception&) {
+    // There is none: that is why main has failed.
+  }
   for (const auto& w : worlds_) {
     w->failing = !w->communicators().empty();  // the others are already being left
     if (!w->failing) continue;

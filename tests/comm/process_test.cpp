@@ -17,6 +17,7 @@
 using tutti::launch::testing::count_of;
 using tutti::launch::testing::ending;
 using tutti::launch::testing::launched;
+using tutti::launch::testing::temporary_directory;
 using tutti::launch::testing::watched;
 
 namespace {
@@ -265,4 +266,27 @@ TEST_CASE("processes: a rank whose environment chooses another algorithm is name
     }
     CHECK(named);
   }
+}
+
+TEST_CASE("processes: a variable out of its range ends a rank with an error that names it") {
+  const temporary_directory scratch;
+  const auto expect_named = [](const std::string& variable, const ending& end) {
+    CAPTURE(variable);
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 1);
+    CHECK(contains(end.error, "the environment variable " + variable.substr(0, variable.find('=')) + "='"));
+  };
+  // Without tutti-run, which reads some of them itself.
+  for (const std::string variable :
+       {"TUTTI_FLIGHT_OPERATIONS=10", "TUTTI_TRACE_MIB=0", "TUTTI_SPIN_US=-1", "TUTTI_SLICE_US=-1",
+        "TUTTI_STALL_WARNING_MS=-1", "TUTTI_TCP_CONNECTIONS=9", "TUTTI_CHECKSUMS=2", "TUTTI_TLS=x",
+        "TUTTI_REJOIN=2", "TUTTI_RESTART_COUNT=-1", "TUTTI_STORE_FD=x"}) {
+    std::vector<std::string> variables{variable, "RANK=0", "WORLD_SIZE=1"};
+    if (variable.starts_with("TUTTI_TRACE_MIB"))
+      variables.push_back("TUTTI_TRACE=" + scratch.path() + "/trace");
+    expect_named(variable, launched({"adds_up"}, std::move(variables), -1, TUTTI_DRILL_PATH).finish());
+  }
+  const std::string flat = "TUTTI_FLAT_RANKS=1";  // read where several ranks share memory
+  expect_named(flat, launched(command("adds_up"), {flat}).finish());
 }
