@@ -2,20 +2,24 @@
 #include "coll/choice.hpp"
 
 #include "base/env.hpp"
-#include "base/files.hpp"
 #include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/cost.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <cerrno>
 #include <map>
 #include <optional>
 #include <span>
 #include <sstream>
+#include <system_error>
 #include <tutti/error.hpp>
 
 namespace tutti::coll {
@@ -127,15 +131,38 @@ std::map<kind, algorithm> forced_by_environment() {
   return forced;
 }
 
+// Throws std::system_error unless it is a regular file that can be read: another kind may never end.
+std::string contents_of_regular(const std::string& path) {
+  const auto check = [](bool good, int code) {
+    if (!good) throw std::system_error(code, std::generic_category());
+  };
+  const base::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  check(file.get() >= 0, errno);
+  struct stat facts{};
+  check(::fstat(file.get(), &facts) == 0, errno);
+  check(S_ISREG(facts.st_mode), S_ISDIR(facts.st_mode) ? EISDIR : EINVAL);
+  std::string text;
+  for (std::array<char, 4096> some{};;) {
+    const ssize_t n = ::read(file.get(), some.data(), some.size());
+    check(n >= 0 || errno == EINTR, errno);
+    if (n == 0) return text;
+    if (n > 0) text.append(some.data(), static_cast<std::size_t>(n));
+  }
+}
+
 std::vector<rule> tuned_rules() {
   const auto path = base::env_string("TUTTI_TUNING");
-  if (!path || path->empty()) return {};
-  const std::string text = base::contents_of(*path);
-  if (text.empty() && !std::ifstream(*path))
+  if (!path) return {};
+  std::string text;
+  try {
+    text = contents_of_regular(*path);
+  } catch (const std::system_error& e) {
     throw error(
         errc::invalid_argument,
-        fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable",
-                    *path));
+        fmt::format("TUTTI_TUNING={}: no file that can be read ({}); write it with `tutti-perf tune`, or "
+                    "unset the variable",
+                    *path, e.code().message()));
+  }
   return parse_rules(text, *path);
 }
 

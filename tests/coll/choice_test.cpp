@@ -2,10 +2,16 @@
 // The choice of algorithms: few steps for short data, few bytes for long data, and overrides by the user.
 #include "coll/choice.hpp"
 #include "coll/cost.hpp"
+#include "support/command.hpp"
 #include "support/contains.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <tutti/error.hpp>
@@ -44,7 +50,91 @@ std::string refusal_of(const char* rules) {
 
 using tutti::test::contains;
 
+// What a process with these variables chooses, which reads them once: see the probe.
+tutti::test::command_result chosen_with(const std::string& variables) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  return tutti::test::run_shell("env -u TUTTI_ALGORITHMS -u TUTTI_TUNING " + variables + " " +
+                                    tutti::test::quoted(program) + " --no-skip --test-case='probe: choices'",
+                                20);
+}
+std::string choices(algorithm few, algorithm many) {
+  return std::string("8 bytes: ") + tutti::name_of(few) + ", 1 MiB: " + tutti::name_of(many) +
+         ", by the call: direct\n";
+}
+
 }  // namespace
+
+TEST_CASE("probe: choices" * doctest::skip()) {
+  const auto name = [](std::size_t bytes, algorithm wanted) {
+    return tutti::name_of(choose(an_all_reduce(bytes, 4), wanted));
+  };
+  try {
+    std::printf("8 bytes: %s, 1 MiB: %s, by the call: %s\n", name(8, algorithm::automatic),
+                name(1 << 20, algorithm::automatic), name(8, algorithm::direct));
+  } catch (const error& e) {
+    std::printf("%s: %s\n", e.code() == errc::invalid_argument ? "invalid_argument" : "?", e.what());
+  }
+}
+
+TEST_CASE("choice: the environment forces algorithms, or has rules for them; a call's own goes before") {
+  using enum algorithm;
+  const tutti::test::scratch_directory scratch;
+  const std::string rules = "TUTTI_TUNING=" + scratch
+                                                  .write("rules",
+                                                         "all_reduce ranks>=5 bytes<=any rabenseifner\n"
+                                                         "all_reduce ranks>=2 bytes<=64 hierarchical\n"
+                                                         "broadcast ranks>=2 bytes<=any binomial\n"
+                                                         "all_reduce ranks>=4 bytes<=64 recursive_doubling\n")
+                                                  .string();
+  const struct {
+    std::string variables;
+    std::string expected;
+  } cases[] = {
+      {"", choices(one_shot, ring)},
+      {"TUTTI_ALGORITHMS=all_reduce=rabenseifner", choices(rabenseifner, rabenseifner)},
+      {"TUTTI_ALGORITHMS=broadcast=binomial,all_reduce=rabenseifner", choices(rabenseifner, rabenseifner)},
+      {"TUTTI_ALGORITHMS=broadcast=binomial", choices(one_shot, ring)},
+      {"TUTTI_ALGORITHMS=all_reduce=automatic", choices(one_shot, ring)},
+      {"TUTTI_ALGORITHMS=all_reduce=hierarchical", choices(one_shot, ring)},  // there is one host
+      {rules, choices(recursive_doubling, ring)},
+      {rules + " TUTTI_ALGORITHMS=all_reduce=rabenseifner", choices(rabenseifner, rabenseifner)},
+      {rules + " TUTTI_ALGORITHMS=all_reduce=hierarchical", choices(recursive_doubling, ring)},
+  };
+  for (const auto& one : cases) {
+    const tutti::test::command_result result = chosen_with(one.variables);
+    CAPTURE(one.variables);
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK(result.says(one.expected));
+  }
+}
+
+TEST_CASE("choice: variables that say nothing valid are refused") {
+  const tutti::test::scratch_directory scratch;
+  const std::string bad = scratch.write("bad", "all_reduce ranks>=2 bytes<=8 bruck\n").string();
+  const std::string fifo = (scratch.path() / "fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const struct {
+    std::string variables;
+    std::string expected;
+  } cases[] = {
+      {"TUTTI_ALGORITHMS=all_reduce=bruck", "bruck is no algorithm of all_reduce; there are"},
+      {"TUTTI_ALGORITHMS=allreduce=ring", "'allreduce=ring': write collective=algorithm"},
+      {"TUTTI_ALGORITHMS=all_reduce", "'all_reduce': write collective=algorithm"},
+      {"TUTTI_TUNING=" + bad, bad + ": 'all_reduce ranks>=2 bytes<=8 bruck': bruck is no algorithm"},
+      {"TUTTI_TUNING=" + bad + ".not", bad + ".not: no file that can be read (No such file or directory)"},
+      {"TUTTI_TUNING=" + scratch.path().string(), "no file that can be read (Is a directory)"},
+      {"TUTTI_TUNING=" + fifo, "no file that can be read"},
+      {"TUTTI_TUNING=/proc/self/mem", "no file that can be read (Input/output error)"},
+  };
+  for (const auto& one : cases) {
+    const tutti::test::command_result result = chosen_with(one.variables);
+    CAPTURE(one.variables);
+    CAPTURE(result.output);
+    CHECK(result.says("invalid_argument: "));
+    CHECK(result.says(one.expected));
+  }
+}
 
 TEST_CASE("choice: short data take few steps, long data a ring") {
   if (chosen_from_outside()) return;
