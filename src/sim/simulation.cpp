@@ -16,7 +16,9 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -32,6 +34,9 @@ constexpr int rounds_at_once = 256;
 constexpr nanoseconds busy_step = 1000;
 // No rank goes on from here. What is added to it does not overflow.
 constexpr nanoseconds for_ever = end_of_time / 2;
+// Clocks that differ by no more show times that can be added up, and always go forward.
+constexpr duration furthest_ahead = std::chrono::hours(24 * 180);
+constexpr double most_drift_ppm = 500'000;
 // Longer timeouts count as this, which the clock can add up.
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365 * 30);
 
@@ -362,8 +367,15 @@ void check(const options& o) {
     require(s.until >= s.from, "faults.stalls.until", in_ns(s.until), "give `from` or later");
   }
   for (const skew& s : o.faults.skews) {
+  std::map<int, std::pair<double, double>> clocks;  // by rank: what its skews add up to
     rank(s.rank, "faults.skews.rank");
-    require(s.drift_ppm > -1e6, "faults.skews.drift_ppm", s.drift_ppm, "a clock does not run backwards");
+    auto& [ahead, drift_ppm] = clocks[s.rank];
+    ahead += static_cast<double>(s.ahead.count());
+    drift_ppm += s.drift_ppm;
+    require(std::abs(ahead) <= static_cast<double>(furthest_ahead.count()), "faults.skews.ahead",
+            in_ns(s.ahead), "the skews of a rank add up to at most 180 days, ahead or behind");
+    require(std::abs(drift_ppm) <= most_drift_ppm, "faults.skews.drift_ppm", s.drift_ppm,
+            "the skews of a rank add up to at most 500000, gained or lost");
   }
   for (const corruption& c : o.faults.corruptions) {
     rank(c.from, "faults.corruptions.from");

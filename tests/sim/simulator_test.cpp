@@ -237,9 +237,23 @@ TEST_CASE("simulator: errors name invalid options") {
   refused("faults.partitions.ranks", [](sim::options& o) { o.faults.partitions.push_back({.ranks = {-1}}); });
   refused("faults.skews.drift_ppm",
           [](sim::options& o) { o.faults.skews.push_back({.rank = 0, .drift_ppm = -2e6}); });
+  for (const double ppm : {-999'999.99999, 1e30, HUGE_VAL, double{NAN}})
+    refused("faults.skews.drift_ppm",
+            [ppm](sim::options& o) { o.faults.skews.push_back({.rank = 0, .drift_ppm = ppm}); });
+  refused("faults.skews.drift_ppm", [](sim::options& o) {
+    for (int i = 0; i < 2; ++i) o.faults.skews.push_back({.rank = 1, .drift_ppm = -300'000});
+  });
+  for (const sim::duration ahead : {sim::never, -sim::never, sim::duration(-24h * 400)})
+    refused("faults.skews.ahead",
+            [ahead](sim::options& o) { o.faults.skews.push_back({.rank = 0, .ahead = ahead}); });
   refused("faults.corruptions.to",
           [](sim::options& o) { o.faults.corruptions.push_back({.from = 0, .to = 7}); });
   CHECK(failure_with(world_of(2)).code == errc::success);
+  for (const double sign : {-1.0, 1.0}) {
+    sim::options o = world_of(2);
+    o.faults.skews = {{0, sign < 0 ? -24h * 180 : 24h * 180, sign * 250'000}, {0, 0s, sign * 250'000}};
+    CHECK(failure_with(o).code == errc::success);
+  }
 }
 
 TEST_CASE("a simulation with an endless timeout ends, and one without a port's limit too") {

@@ -96,7 +96,7 @@ struct stall {
   duration from{0};
   duration until{0};
 };
-// The error of a rank's clock.
+// The error of a rank's clock. Several of one rank add up: to at most 180 days and 500,000 ppm, either way.
 struct skew {
   int rank = 0;
   duration ahead{0};
