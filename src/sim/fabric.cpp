@@ -55,7 +55,7 @@ fabric::fabric(const options& o, std::function<void(int)> step)
       ports_(static_cast<std::size_t>(o.ranks)),
       step_(std::move(step)) {
   for (const death& d : o.faults.deaths)
-    if (d.frames > 0) at(d.rank).dies_at_frame = d.frames;
+    if (d.frames > 0) at(d.rank).dies_at_frame = std::min(at(d.rank).dies_at_frame, d.frames);
 }
 
 void fabric::want_step(int rank, nanoseconds when) {

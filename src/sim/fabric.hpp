@@ -84,7 +84,7 @@ struct port {
   bool dying = false;                 // within its last step
   bool gone = false;                  // dead, or it has left
   bool left = false;                  // in order
-  std::uint64_t dies_at_frame = 0;
+  std::uint64_t dies_at_frame = ~std::uint64_t{0};
   rank_report so_far;  // stuck: it goes on
 };
 

@@ -81,6 +81,17 @@ TEST_CASE("simulator: a rank dies at every frame that it sends") {
   }
 }
 
+TEST_CASE("simulator: of several deaths of a rank the first to come counts, whatever their order") {
+  const sim::death early{1, sim::never, 3}, late{1, sim::never, 20};
+  for (const std::vector<sim::death>& deaths : {std::vector{early, late}, std::vector{late, early}}) {
+    sim::options o = world_of(2);
+    o.faults.deaths = deaths;
+    const sim::report r = sim::run(o, reduce_for_long);
+    CHECK_MESSAGE(r.ranks[1].how == sim::ending::killed, r.text());
+    CHECK(r.ranks[1].frames == 3);
+  }
+}
+
 TEST_CASE("simulator: a rank dies at a given time") {
   sim::options o = world_of(4);
   o.faults.deaths.push_back({2, 300ms, 0});

@@ -70,7 +70,7 @@ struct noise {
 // All kinds of noise, in amounts drawn from the seed.
 noise random_noise(std::uint64_t seed);
 
-// The death of a rank: at a time, or while it sends its frame number `frames`.
+// The death of a rank: at a time, or while it sends its frame number `frames`. Of several the first to come counts.
 struct death {
   int rank = 0;
   duration at = never;
