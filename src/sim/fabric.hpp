@@ -33,6 +33,8 @@ using event_queue = std::multimap<std::pair<nanoseconds, std::uint64_t>, std::fu
 
 // What the ranks of a simulation publish about themselves.
 core::endpoint_record record_of(const options& o, int rank);
+// Throws errc::invalid_argument, naming the option.
+void check(const options& o);
 
 class sim_link;
 class sim_transport;

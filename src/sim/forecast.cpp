@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/choice.hpp"
 #include "coll/cost.hpp"
+#include "sim/fabric.hpp"
 
 #include <fmt/format.h>
 
@@ -120,6 +121,9 @@ forecast simulate(pattern what, algorithm with, std::size_t bytes, int ranks, co
 }
 
 forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int ranks, const network& n) {
+  options o;
+  o.network = n;
+  check(o);
   const algorithm used = chosen(what, with, bytes, ranks);
   forecast f;
   if (ranks == 1) return f;
@@ -128,7 +132,7 @@ forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int r
   if (e.time < 0)
     throw error(errc::not_supported, fmt::format("there is no formula for {} by {}; it can be simulated",
                                                  name_of(what), tutti::name_of(used)));
-  f.time = duration(std::llround(e.time));
+  f.time = duration(std::llround(std::min(e.time, static_cast<double>(never.count() / 2))));
   f.connections = static_cast<int>(e.connections);
   return f;
 }

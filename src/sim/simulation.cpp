@@ -298,7 +298,8 @@ std::optional<std::uint64_t> wanted_seed() {
   return base::env_integer(variable, 0, std::numeric_limits<std::int64_t>::max());
 }
 
-// Throws errc::invalid_argument, naming the option.
+}  // namespace
+
 void check(const options& o) {
   const auto require = [](bool good, const char* option, const auto& value, const char* cure) {
     if (!good)
@@ -314,7 +315,7 @@ void check(const options& o) {
             "give zero or more, and not more than a year");
   };
   const auto rate = [&](double r, const char* option) {
-    require(r >= 0, option, r, "give a positive rate, or 0 for one without limit");
+    require(r == 0 || r >= 1, option, r, "give 1 or more, or 0 for a rate without limit");
   };
   const auto share = [&](double s, const char* option) {
     require(s >= 0 && s <= 1, option, s, "give a share from 0 to 1");
@@ -366,8 +367,8 @@ void check(const options& o) {
     time(s.from, "faults.stalls.from");
     require(s.until >= s.from, "faults.stalls.until", in_ns(s.until), "give `from` or later");
   }
-  for (const skew& s : o.faults.skews) {
   std::map<int, std::pair<double, double>> clocks;  // by rank: what its skews add up to
+  for (const skew& s : o.faults.skews) {
     rank(s.rank, "faults.skews.rank");
     auto& [ahead, drift_ppm] = clocks[s.rank];
     ahead += static_cast<double>(s.ahead.count());
@@ -382,8 +383,6 @@ void check(const options& o) {
     rank(c.to, "faults.corruptions.to");
   }
 }
-
-}  // namespace
 
 options::options() : seed(wanted_seed().value_or(1)) {}
 

@@ -105,3 +105,19 @@ TEST_CASE("forecast: invalid arguments are refused") {
   CHECK_THROWS_AS(compute_forecast(pattern::all_reduce, algorithm::ring, 6, 4, n), error);
   CHECK_THROWS_AS(compute_forecast(pattern::barrier, algorithm::automatic, 0, 0, n), error);
 }
+
+TEST_CASE("forecast: an invalid network is refused, simulated or not") {
+  const auto refused = [](const char* option, auto change) {
+    network n;
+    change(n);
+    for (const auto& forecasting : {&simulate, &compute_forecast})
+      CHECK_THROWS_WITH_AS(forecasting(pattern::all_reduce, algorithm::ring, 1024, 4, n),
+                           doctest::Contains(option), error);
+  };
+  refused("network.latency", [](network& n) { n.latency = -1s; });
+  refused("network.overhead", [](network& n) { n.overhead = -1ns; });
+  refused("network.gap", [](network& n) { n.gap = never; });
+  refused("network.bytes_per_second", [](network& n) { n.bytes_per_second = -1e9; });
+  refused("network.bytes_per_second", [](network& n) { n.bytes_per_second = 1e-12; });
+  refused("network.bytes_per_second", [](network& n) { n.bytes_per_second = std::nan(""); });
+}

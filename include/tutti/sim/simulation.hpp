@@ -33,7 +33,7 @@ struct network {
   duration overhead{500};
   // Smallest time between two frames through one rank's port.
   duration gap{0};
-  // Bandwidth of each port, in each direction; 0: unlimited.
+  // Bandwidth of each port, in each direction, 1 or more; 0: unlimited.
   double bytes_per_second = 12.5e9;
   // Between ranks of one host (options::ranks_per_host); they do not use their ports.
   duration local_latency{500};
