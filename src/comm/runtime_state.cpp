@@ -2,6 +2,7 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/cores.hpp"
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/rdma_devices.hpp"
 #include "base/throw_error.hpp"
@@ -114,6 +115,17 @@ void check_reach(const core::world_info& info, const transports& ways) {
               "beyond loopback)",
               info.rank, mine.host, rank, peer.host.empty() ? "not known yet" : peer.host));
   }
+}
+
+// A list of pretended hosts has one for each rank. Where nodes come and go, their number is not known.
+void check_hosts(int ranks) {
+  const auto said = base::env_string("TUTTI_HOST_ID");
+  const auto commas = said ? std::ranges::count(*said, ',') : 0;
+  if (commas > 0 && ranks > 1 && commas + 1 != ranks)
+    base::throw_error(
+        errc::invalid_argument,
+        "TUTTI_HOST_ID='{}' names {} hosts, but there are {} ranks: give one for each rank, or one", *said,
+        commas + 1, ranks);
 }
 
 enum class rendezvous { alone, at_file, in_etcd, in_store, in_epochs, elastic };
@@ -242,6 +254,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   const lifetime alive(*this);
   const auto executor = loop_.executor();
   const rendezvous how = rendezvous_of(job);
+  if (how != rendezvous::elastic) check_hosts(job.world_size);
   std::unique_ptr<store> of_rank_0;
   if (how == rendezvous::in_store && through == nullptr) {
     of_rank_0 = co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout), server);
@@ -325,6 +338,7 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   base::set_log_rank(here.size() > 1 ? here.rank() : -1);
   loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
+  check_hosts(here.size());
   const std::uint64_t number = loop_.engine().platform().random();
   const std::string record = base::to_bytes(number) +
                              bootstrap::encode_endpoint_record(bootstrap::local_endpoint_record(here.rank()));

@@ -230,6 +230,27 @@ TEST_CASE("init: a wrong TUTTI_LOOP is an error before the program runs") {
   }
 }
 
+TEST_CASE("init: a list of pretended hosts has one for each rank") {
+  const auto add_up = [](communicator world) -> task<> {
+    int one = 1;
+    co_await world.all_reduce(one, sum);
+    TUTTI_EXPECT(one == 3);
+  };
+  for (const auto& [hosts, said] :
+       {std::pair<const char*, const char*>{"a,b", "names 2 hosts"}, {"a,b,c,d", "names 4 hosts"}}) {
+    const variable pretended("TUTTI_HOST_ID", hosts);
+    const failure f = failure_of([&] { run_local(3, add_up); });
+    CAPTURE(f.text);
+    CHECK(f.code == errc::invalid_argument);
+    CHECK(f.says(said));
+    CHECK(f.says("there are 3 ranks"));
+  }
+  for (const char* const hosts : {"a", "a,b,c"}) {
+    const variable pretended("TUTTI_HOST_ID", hosts);
+    CHECK_NOTHROW(run_local(3, add_up));
+  }
+}
+
 TEST_CASE("init: shared memory above RLIMIT_FSIZE is an error with its cure, without a signal") {
   child limited([](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
