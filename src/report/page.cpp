@@ -426,7 +426,7 @@ std::string summary_of(const run_data& run) {
   for (const auto& [name, ranks] : who)
     for (const rank_data* const r : ranks) {
       const std::vector<point>& points = r->series.at(name);
-      double least = std::numeric_limits<double>::infinity();
+      double least = std::numeric_limits<double>::quiet_NaN();  // if all are
       for (const point& p : points) least = std::fmin(least, p.value);
       out += fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)),
                          plain(r->key()), points.size(), points.front().value, points.back().value, least);

@@ -228,10 +228,12 @@ TEST_CASE("page: numbers of every magnitude, infinities and NaNs") {
   series["one"] = {{5, 3}};
   series["still"] = {{0, 0}, {1, 0}};
   series["empty"] = {};
+  series["never"] = {{0, NAN}, {1, NAN}};
   run.ranks[0].histograms["h"] = {};
   const std::string page = page_of(run);
   CHECK(has(page, "no finite value"));
   for (const char* word : {"nan", "inf\"", "inf ", ">inf", ">-inf"}) CHECK_FALSE(has(page, word));
+  CHECK(std::regex_search(summary_of(run), std::regex(R"(\nnever .* nan +nan +nan\n)")));
 }
 
 TEST_CASE("page: a time that no clock has shown, from a damaged file, is left out") {
