@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
 #include <span>
 #include <utility>
 
@@ -14,6 +17,8 @@ namespace {
 
 constexpr std::size_t length_bytes = 4;
 constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
+// As long as messages come without a pause, before the loop gets its turn.
+constexpr std::chrono::milliseconds time_slice{1};
 
 std::span<const std::uint8_t> as_bytes(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -58,6 +63,10 @@ task<> message_stream::room() {
 
 task<std::optional<std::string>> message_stream::receive() {
   std::array<std::uint8_t, length_bytes> head{};
+  if (core::clock::now() >= slice_end_) {
+    co_await boost::asio::post(socket_.get_executor(), boost::asio::deferred);
+    slice_end_ = core::clock::now() + time_slice;
+  }
   const std::size_t begun = co_await core::read_some(socket_, head, core::time_point::max());
   if (begun == 0) co_return std::nullopt;
   co_await core::read_exactly(socket_, std::span(head).subspan(begun), core::time_point::max());

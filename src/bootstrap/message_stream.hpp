@@ -29,8 +29,8 @@ class message_stream {
   void send(std::string message);
   // Completes when at most half of most_queued_bytes waits, or the stream has closed. One caller waits at a time.
   task<> room();
-  // Waits for the next message and returns it; nullopt if the other side has closed in
-  // order. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.
+  // Waits for the next message and returns it; nullopt if the other side has closed in order. Lets the loop turn while
+  // messages come without a pause. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.
   task<std::optional<std::string>> receive();
   void close() noexcept;
   core::stream_socket& socket() noexcept { return socket_; }
@@ -42,6 +42,7 @@ class message_stream {
   std::deque<std::string> queue_;
   const std::size_t limit_;
   std::size_t queued_bytes_ = 0;
+  core::time_point slice_end_{};
   core::wakeup sent_;
   bool pumping_ = false;
   core::background_tasks pumps_;  // last: the task uses the others

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tcp_store and its server, and that unauthenticated peers cannot affect them.
+#include "base/fields.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "core/handshake.hpp"
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string>
 #include <thread>
@@ -533,4 +535,46 @@ TEST_CASE("a client with pending waits may leave") {
   run_task(context, other->set("k", "v"));
   CHECK(run_task(context, other->get("k")) == "v");
   run_task(context, other->erase("k"));
+}
+
+TEST_CASE("a client that asks without a pause and reads all answers leaves the server's loop its turns") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  core::stream_socket socket(context);
+  run_task(context, be_admitted(socket, server->port()));
+  boost::system::error_code failed;
+  const base::unique_fd client(socket.release(failed));
+  REQUIRE_FALSE(failed);
+  ::fcntl(client.get(), F_SETFL, 0);
+  const std::string one =
+      base::to_bytes(store_request{.number = 1, .operation = store_operation::erase, .key = "k"});
+  std::string many;
+  for (int i = 0; i < 2000; ++i) {
+    const auto length = static_cast<std::uint32_t>(one.size());
+    many.append(reinterpret_cast<const char*>(&length), sizeof length);
+    many += one;
+  }
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  std::atomic<bool> fired = false;
+  std::thread asks([&] {
+    while (!fired && std::chrono::steady_clock::now() < end)
+      for (std::size_t at = 0; at < many.size();) {
+        const ssize_t sent = ::send(client.get(), many.data() + at, many.size() - at, MSG_NOSIGNAL);
+        if (sent <= 0) return;
+        at += static_cast<std::size_t>(sent);
+      }
+    ::shutdown(client.get(), SHUT_RDWR);
+  });
+  std::thread reads([&] {
+    std::vector<char> answers(1 << 16);
+    while (::recv(client.get(), answers.data(), answers.size(), 0) > 0) {
+    }
+  });
+  boost::asio::steady_timer timer(context, 300ms);
+  timer.async_wait([&](boost::system::error_code) { fired = true; });
+  test::run_until(context, [&] { return fired.load(); });
+  CHECK(std::chrono::steady_clock::now() < end);
+  run_task(context, server->drain(20s));  // until it has closed the connection
+  asks.join();
+  reads.join();
 }
