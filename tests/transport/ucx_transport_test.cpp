@@ -5,12 +5,18 @@
 
 #include "support/instrumented.hpp"
 #include "transport/contract.hpp"
+#include "transport/tcp/listen_address.hpp"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -320,6 +326,38 @@ TEST_CASE("ucx: two sides that take back what neither has begun to receive both 
   for (int again = 0; again < 2 && contains(wrong, "did not take part"); ++again)
     wrong = take_back_on_both_sides();
   CHECK(wrong == "");
+}
+
+TEST_CASE("ucx: a peer that always writes to the lifeline leaves the loop its turns") {
+  NEEDS_UCX();
+  ucx_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  const auto port = tcp::parse_endpoint(world[0].info.record(1).ucx_endpoint);
+  int lifeline = -1;
+  for (int fd = 3; fd < 1024 && lifeline < 0; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 && length == port.size() &&
+        std::memcmp(&peer, port.data(), offsetof(sockaddr_in, sin_zero)) == 0)
+      lifeline = fd;
+  }
+  REQUIRE(lifeline >= 0);
+  const auto end = core::clock::now() + 10s;
+  std::atomic<bool> fired = false;
+  std::thread floods([&] {
+    const std::string questions(65'536, '?');
+    while (!fired && core::clock::now() < end)
+      ::send(lifeline, questions.data(), questions.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+  boost::asio::steady_timer timer(world[1].context, 300ms);
+  timer.async_wait([&](boost::system::error_code) { fired = true; });
+  const bool turned = world.run(1, [&] { return fired.load(); });
+  CHECK(turned);
+  CHECK(core::clock::now() < end);
+  fired = true;
+  floods.join();
+  CHECK(world.connect(0, 1));
 }
 
 TEST_CASE("ucx: a peer that answers, but from which UCX delivers nothing, is given up") {

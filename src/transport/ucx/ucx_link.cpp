@@ -103,7 +103,7 @@ void ucx_link::attach(base::unique_fd lifeline) {
   tcp::set_up_connection(lifeline.get(), owner_.info().silence_limit);
   watch_ = owner_.backend().watch(lifeline.get(), *this);
   lifeline_ = std::move(lifeline);
-  lifeline_ended_ = false;
+  lifeline_ended_ = lifeline_unread_ = false;
   declined_.reset();
   at_ = phase::connected;
   owner_.note_lanes(peer_, endpoint_);
@@ -434,24 +434,25 @@ void ucx_link::drain_destination(void* owner) noexcept {
 // ---- the lifeline, and the end ----
 
 void ucx_link::on_ready(bool readable, bool) noexcept {
-  if (!readable || !lifeline_) return;
-  for (;;) {
-    std::array<char, 64> bytes;
-    const ssize_t got = ::recv(lifeline_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      const std::string_view heard(bytes.data(), static_cast<std::size_t>(got));
-      if (heard.find(question) != heard.npos) {
-        if (at_ == phase::connected && !owner_.leaving()) send_frame({.kind = frame_kind::alive}, nullptr);
-        say(answer);
-      }
-      if (heard.find(answer) != heard.npos) note_answer();
-      continue;
-    }
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    lifeline_ended_ = true;
-    return owner_.activate(*this);
+  if (readable && lifeline_) read_lifeline();
+}
+
+// Once in a turn: a peer that always sends must not keep the loop. The descriptor reports changes only, so that it is
+// read until nothing is left.
+void ucx_link::read_lifeline() noexcept {
+  std::array<char, 4096> bytes;
+  const ssize_t got = ::recv(lifeline_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  lifeline_unread_ = got > 0 || (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  lifeline_ended_ |= !lifeline_unread_;
+  owner_.activate(*this);
+  if (got <= 0) return;
+  const std::string_view heard(bytes.data(), static_cast<std::size_t>(got));
+  if (heard.find(question) != heard.npos) {
+    if (at_ == phase::connected && !owner_.leaving()) send_frame({.kind = frame_kind::alive}, nullptr);
+    say(answer);
   }
+  if (heard.find(answer) != heard.npos) note_answer();
 }
 
 // Each answer has been sent behind a frame over UCX.
@@ -510,6 +511,7 @@ void ucx_link::ucx_failed(ucs_status_t status) noexcept {
 }
 
 bool ucx_link::move() noexcept {
+  if (lifeline_unread_) read_lifeline();
   bool any = end_frames();
   while (outgoing* const f = messages_.front()) {
     if (!send_frame(f->head, f->payload)) break;

@@ -166,6 +166,7 @@ class ucx_link final : public peer_link, public core::watcher {
   bool written(const void* owner) const noexcept;
   void end_redirected(const arrival& a) noexcept;
   bool lifeline_stands() noexcept;
+  void read_lifeline() noexcept;
   void say(char byte) noexcept;
   void note_answer() noexcept;
   void ucx_failed(abi::ucs_status_t status) noexcept;
@@ -195,6 +196,7 @@ class ucx_link final : public peer_link, public core::watcher {
   unsigned answers_alone_ = 0;     // of the peer's loop, since UCX has delivered a frame
   bool farewell_sent_ = false;
   bool lifeline_ended_ = false;
+  bool lifeline_unread_ = false;                     // more may have come on it
   abi::ucs_status_t error_ = abi::ucs_status_t::ok;  // UCX has given the peer up
 };
 
