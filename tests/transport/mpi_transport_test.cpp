@@ -252,6 +252,31 @@ TEST_CASE("mpi: a rank that is cut off is reported as failed, after its last mes
                  "rank 0 (host host, pid 1000) ended its world without taking leave"));
 }
 
+TEST_CASE("mpi: a rank is told of a link that its peer breaks off, and both leave without waiting") {
+  ranks world(2);
+  message hello(frame_kind::eager, pattern(10, 1), 1);
+  hello.submit(world[1].to(0));
+  REQUIRE(world.drive([&] { return world[0].up.frames.size() == 1; }));
+  bool told_while_leaving = false;
+  SUBCASE("in the middle of its world") {}
+  SUBCASE("which has begun to leave") {
+    told_while_leaving = true;
+    world[1].leave();
+  }
+  world[0].to(1).give_up(errc::resources, "too many messages wait");
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1; }));
+  if (!told_while_leaving) {
+    CHECK(world[0].up.peers[1].why == errc::resources);
+    REQUIRE(world.drive([&] { return world[1].up.closings == 1; }));
+    CHECK(world[1].up.peers[0].why == errc::peer_failed);
+    CHECK(contains(world[1].up.peers[0].text, "broke off the connection"));
+    world[1].leave();
+  }
+  world[0].leave();
+  REQUIRE(world.drive([&] { return world[0].has_left && world[1].has_left; }));
+  for (int i = 0; i < 2; ++i) CHECK(world[i].wire.ended_in_order());
+}
+
 TEST_CASE("mpi: an error of an MPI call ends its link, from the loop") {
   ranks world(3);
   world.fabric.break_sends(0, 2, 15);
@@ -282,9 +307,10 @@ TEST_CASE("mpi: a message that is no frame ends the link with a protocol error")
   world[0].wire.send(1, mpi::frame_tag, nonsense, {});
   REQUIRE(world.drive([&] { return world[1].up.closings == 1; }));
   CHECK(world[1].up.peers[0].why == errc::protocol);
-  world[1].wire.send(0, mpi::frame_tag, {}, {});
-  REQUIRE(world.drive([&] { return world[0].up.closings == 1; }));
-  CHECK(contains(world[0].up.peers[1].text, "a message too short for a frame"));
+  ranks another(2);
+  another[1].wire.send(0, mpi::frame_tag, {}, {});
+  REQUIRE(another.drive([&] { return another[0].up.closings == 1; }));
+  CHECK(contains(another[0].up.peers[1].text, "a message too short for a frame"));
 }
 
 TEST_CASE("mpi: a sleeping loop polls in time, and hardly uses the processor while it waits") {

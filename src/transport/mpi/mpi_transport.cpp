@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::transport::mpi {
 namespace {
@@ -63,11 +64,15 @@ void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> messag
   if (!attached_) return;
   mpi_link& from = at(peer);
   if (tag == frame_tag) deliver(from, message);
-  if (tag == acknowledge_tag) from.acknowledged();
-  if (tag == cut_tag)
-    from.close(errc::peer_failed,
-               fmt::format("{} ended its world without taking leave: it failed; its own output says why",
-                           describe(peer)));
+  if (tag == acknowledge_tag) from.settle();
+  if (tag == cut_tag) {
+    from.settle();
+    from.close(
+        errc::peer_failed,
+        fmt::format("{} ended its world without taking leave, or broke off the connection: its own output "
+                    "says why",
+                    describe(peer)));
+  }
 }
 
 void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) noexcept {
@@ -91,6 +96,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   if (head.kind == frame_kind::leave) {
     const int code = wire_.send(peer, acknowledge_tag, {}, {});
     if (code != 0) send_failed(from, code);
+    from.settle();
     from.close(errc::peer_left, fmt::format("{} has finished and left", describe(peer)));
     return;
   }
@@ -185,8 +191,8 @@ void mpi_link::leave() noexcept {
   owner_.activate(*this);
 }
 
-void mpi_link::disconnect(bool abort) noexcept {
-  if (abort && !closed()) owner_.through().send(peer_, cut_tag, {}, {});
+void mpi_link::disconnect(bool) noexcept {
+  if (!closed() && !std::exchange(settled_, true)) owner_.through().send(peer_, cut_tag, {}, {});
 }
 
 }  // namespace tutti::transport::mpi

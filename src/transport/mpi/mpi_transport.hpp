@@ -9,8 +9,8 @@
 // awake longer.
 //
 // A peer ends in one of three ways. It sends a `leave` frame and gets an acknowledgement, so that each side
-// knows that the other has everything. It sends a message with cut_tag if its world ends otherwise. Or MPI
-// returns an error. When a process dies, mpirun ends the job, as for every MPI program: no rank is left to be
+// knows that the other has everything. It sends a message with cut_tag if its world or the link ends otherwise. Or
+// MPI returns an error. When a process dies, mpirun ends the job, as for every MPI program: no rank is left to be
 // told.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace tutti::transport::mpi {
 
 // MPI's tags of messages on a wire.
 inline constexpr int frame_tag = 0;
-inline constexpr int cut_tag = 1;          // empty; the sender's world has ended without leaving
+inline constexpr int cut_tag = 1;  // empty; the sender has ended the link or its world without leaving
 inline constexpr int acknowledge_tag = 2;  // empty; the sender has got the `leave` frame
 
 class mpi_transport;
@@ -36,11 +36,11 @@ class mpi_link final : public peer_link {
   mpi_link(mpi_transport& owner, int peer) noexcept;
 
   bool submit(outgoing& f) noexcept override;
-  // The peer has everything that was sent to it.
-  void acknowledged() noexcept { acknowledged_ = true; }
+  // The peer need be told nothing more: it has everything that was sent to it, or has ended the link.
+  void settle() noexcept { settled_ = true; }
   void leave() noexcept override;
   // Whether leaving needs nothing more of this link.
-  bool finished() const noexcept { return closed() || (acknowledged_ && !has_queue()); }
+  bool finished() const noexcept { return closed() || (settled_ && !has_queue()); }
 
  private:
   bool move() noexcept override;
@@ -48,7 +48,7 @@ class mpi_link final : public peer_link {
   bool send_slice(outgoing& f) noexcept;
 
   mpi_transport& owner_;
-  bool acknowledged_ = false;
+  bool settled_ = false;
 };
 
 class mpi_transport final : public transport, private wire::listener {
