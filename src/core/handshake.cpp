@@ -206,7 +206,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
                       "{} cannot prove that it knows the job's secret: another job's process "
                       "listens there, or TUTTI_SECRET differs",
                       peer_text(socket));
-  if (answer != verdict::accepted && answer != verdict::use_other)
+  if (answer != verdict::accepted && answer != verdict::use_other && answer != verdict::given_up)
     throw_verdict(socket, answer, mine, wanted_rank);
   co_return answer;
 }

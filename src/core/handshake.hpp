@@ -55,14 +55,16 @@ enum class verdict : std::uint8_t {
   duplicate,
   wrong_version,
   use_other,
-  wrong_certificate
+  wrong_certificate,
+  given_up
 };
 
 // For both sides: later data are still in the socket. `socket` and `secret` outlive the task.
 
 // Runs the connecting side. Throws errc::unauthorized (a side could not prove itself), protocol (no tutti of
 // this version is there), join_failed (the peer's verdict as text), peer_failed (the connection ended), timed_out
-// or cancelled. Returns `use_other` if both sides connected at once and the peer keeps its own connection.
+// or cancelled. Returns `accepted`; `use_other` if both sides connected at once and the peer keeps its own connection;
+// or `given_up` if the peer has ended its link to this rank.
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline);
 

@@ -103,6 +103,12 @@ task<> connecting_transport::reach(peer_link& l) {
       const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
       if (answer == core::verdict::accepted) {
         co_await complete(l, socket, deadline);
+      } else if (answer == core::verdict::given_up) {
+        l.fail(errc::peer_failed,
+               fmt::format(
+                   "{} has given this rank up, which was stopped or out of its reach for too long: its own "
+                   "output says why",
+                   describe(l.peer())));
       } else if (l.at() == phase::connecting) {  // not given up meanwhile
         l.enter(phase::awaiting);
         co_await await_peer(l, socket, deadline);
@@ -239,6 +245,7 @@ std::optional<core::verdict> connecting_transport::judge(const core::identity& p
   // An attempt of this side that still asks for the record yields to any of the peer's.
   const bool asks = is == phase::connecting && info_->peers.find(peer.rank) == nullptr;
   if (is == phase::idle || is == phase::awaiting || asks) return core::verdict::accepted;
+  if (is == phase::failing || is == phase::closed) return core::verdict::given_up;
   if (is != phase::connecting) return core::verdict::duplicate;
   return peer.rank < info_->rank ? core::verdict::accepted : core::verdict::use_other;
 }

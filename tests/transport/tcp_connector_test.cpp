@@ -474,6 +474,21 @@ TEST_CASE("tcp connector: ranks and worlds that are not ours are refused") {
   CHECK(world[1].up.closings == 0);
 }
 
+TEST_CASE("tcp connector: a rank that was given up before it connects is told so") {
+  ranks world(2);
+  world.open();
+  world[1].to(0).give_up(errc::peer_failed, "it has been stopped for 30 s");
+  REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == errc::peer_failed);
+  CHECK_MESSAGE(contains(world[0].up.peers[1].text, "rank 1 (host host1, pid 1001) has given this rank up"),
+                world[0].up.peers[1].text);
+  CHECK(m.finished);
+  CHECK_FALSE(m.sent);
+}
+
 TEST_CASE("tcp connector: a peer that sends garbage after the handshake is disconnected") {
   ranks world(2);
   world.open(1);
