@@ -18,10 +18,9 @@ constexpr std::chrono::milliseconds says_unanswered_after(3000);
 void say_unanswered(void* record) noexcept {
   const auto& to = *static_cast<const core::endpoint_record*>(record);
   base::log_warning(fmt::format(
-      "no answer yet from {}, where the rank with pid {} on host {} listens: a firewall or a network "
-      "namespace may be in "
-      "the way, or the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
-      "TUTTI_INTERFACE on host {}; trying until the timeout",
+      "no answer yet from {}, where the rank with pid {} on host {} listens: the host may have failed, a "
+      "firewall or a network namespace may be in the way, or the address may be one of an interface that "
+      "does not lead here: set TUTTI_ADDRESS or TUTTI_INTERFACE on host {}; trying until the timeout",
       to.tcp_endpoint, to.pid, to.host, to.host));
 }
 
@@ -151,9 +150,10 @@ void tcp_transport::give_up(peer_link& l, const setback& last) {
       record.host);
   if (last.code == errc::timed_out)
     text += fmt::format(" (after {}): {}", waited,
-                        last.answered ? "its host takes connections, but the process does not answer: it "
-                                        "computes without returning to its loop, or is stopped"
-                                      : "a firewall may be in the way, or " + elsewhere);
+                        last.answered
+                            ? "its host takes connections, but the process does not answer: it "
+                              "computes without returning to its loop, or is stopped"
+                            : "its host may have failed, a firewall may be in the way, or " + elsewhere);
   const bool kept = last.code == errc::timed_out || last.code == errc::unauthorized ||
                     last.code == errc::protocol || last.code == errc::resources;
   if (!kept)

@@ -161,8 +161,8 @@ void ucx_transport::give_up(peer_link& l, const setback& last) {
         "TUTTI_TRANSPORTS=shm,tcp on all ranks to use TCP";
   if (last.code == errc::timed_out)
     text += fmt::format(
-        " (after {}): a firewall may be in the way, or set TUTTI_ADDRESS or TUTTI_INTERFACE on "
-        "host {} to an address or interface that this host reaches",
+        " (after {}): its host may have failed, a firewall may be in the way, or set TUTTI_ADDRESS or "
+        "TUTTI_INTERFACE on host {} to an address or interface that this host reaches",
         base::duration_text(info_->timeout), info_->record(l.peer()).host);
   const bool kept = last.code == errc::timed_out || last.code == errc::unauthorized ||
                     last.code == errc::protocol || last.code == errc::resources ||
