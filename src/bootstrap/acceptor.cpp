@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
-                   core::purpose what, handler on_accepted, reporter report)
+                   core::purpose what, handler on_accepted, reporter report, std::function<bool()> has_room)
     : executor_(std::move(executor)),
       name_(std::move(name)),
       secret_(std::move(secret)),
@@ -26,6 +26,7 @@ acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string
       what_(what),
       on_accepted_(std::move(on_accepted)),
       report_(std::move(report)),
+      has_room_(std::move(has_room)),
       unauthenticated_(name_) {
   if (!report_)
     report_ = [this](const std::string& from, const std::string& why) {
@@ -55,6 +56,7 @@ void acceptor::close() {
 
 task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
+  if (has_room_ && !has_room_()) co_return;
   const int on = 1;
   ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   // A client whose host has died must not stay for ever.

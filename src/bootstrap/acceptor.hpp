@@ -25,11 +25,13 @@ class acceptor {
   // `on_accepted` gets each connection once both sides have proved themselves. `name` is for log lines.
   // Connections use TLS unless `tls` is null. `report` is called for every unauthenticated peer: where it
   // called from, and why it was rejected; if empty, that is logged. Peers that close the connection
-  // themselves are not reported.
+  // themselves are not reported. While `has_room`, if given, returns false, new connections are closed at once, and
+  // their callers try again (connect_retry).
   using handler = std::function<void(core::stream_socket, const core::identity&)>;
   using reporter = std::function<void(const std::string& from, const std::string& why)>;
   acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
-           core::purpose what, handler on_accepted, reporter report = {});
+           core::purpose what, handler on_accepted, reporter report = {},
+           std::function<bool()> has_room = {});
   acceptor(const acceptor&) = delete;
   acceptor& operator=(const acceptor&) = delete;
 
@@ -53,6 +55,7 @@ class acceptor {
   core::purpose what_;
   handler on_accepted_;
   reporter report_;
+  std::function<bool()> has_room_;
   std::vector<std::unique_ptr<listening>> listeners_;
   core::unauthenticated_log unauthenticated_;
   core::background_tasks acceptors_;

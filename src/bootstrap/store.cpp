@@ -78,9 +78,27 @@ store_answer store_contents::carry_out(const store_request& what, const std::str
   const auto at = values_.find(what.key);
   const bool exists = at != values_.end();
   const std::string_view before = exists ? std::string_view(at->second) : std::string_view();
-  const auto put = [this, &what](std::string value) {
+  const std::size_t key_bytes = entry_bytes + what.key.size();
+  const std::size_t others = bytes_ - (exists ? key_bytes + before.size() : 0);
+  const auto bytes_with = [&](std::size_t value_bytes) {
+    if (others + key_bytes + value_bytes > most_bytes)
+      base::throw_error(
+          errc::resources,
+          "{}: the store would hold more than {} bytes; send large data through a communicator, and "
+          "erase keys that nobody needs any more",
+          title_of(what, store), most_bytes);
+    return others + key_bytes + value_bytes;
+  };
+  const auto put = [&](std::string value) {
+    const std::size_t bytes = bytes_with(value.size());
     tell(what.key);
     values_.insert_or_assign(what.key, std::move(value));
+    bytes_ = bytes;
+  };
+  const auto remove = [&] {
+    if (!exists) return;
+    values_.erase(at);
+    bytes_ = others;
   };
   switch (what.operation) {
     case store_operation::set:
@@ -100,12 +118,13 @@ store_answer store_contents::carry_out(const store_request& what, const std::str
       answer.flag = before == what.expected;
       answer.text = answer.flag ? what.value : before;
       if (answer.flag && what.value.empty())
-        values_.erase(what.key);
+        remove();
       else if (answer.flag)
         put(what.value);
       break;
     case store_operation::erase:
-      answer.flag = values_.erase(what.key) > 0;
+      answer.flag = exists;
+      remove();
       break;
     case store_operation::count:
       for (auto each = values_.lower_bound(what.key);
@@ -117,9 +136,16 @@ store_answer store_contents::carry_out(const store_request& what, const std::str
         base::throw_error(errc::resources,
                           "{}: the value would have more than {} bytes; spread it over several keys",
                           title_of(what, store), tutti::store::largest_value);
-      tell(what.key);
-      std::string& text = values_[what.key] += what.value;
-      answer.amount = static_cast<std::int64_t>(text.size());
+      const std::size_t length = before.size() + what.value.size();
+      if (exists) {
+        const std::size_t bytes = bytes_with(length);
+        tell(what.key);
+        at->second += what.value;
+        bytes_ = bytes;
+      } else {
+        put(what.value);
+      }
+      answer.amount = static_cast<std::int64_t>(length);
       break;
     }
     case store_operation::get:
@@ -139,6 +165,7 @@ std::optional<std::string> store_contents::find(const std::string& key) const {
 void store_contents::clear() {
   const std::lock_guard lock(mutex_);
   values_.clear();
+  bytes_ = 0;
 }
 
 std::map<std::string, std::string> store_contents::copy() const {

@@ -34,6 +34,10 @@ class store_contents {
   using waiters = std::multimap<std::string, waiter>;
 
  public:
+  // Limit of all keys and values together, each with entry_bytes more. A rank needs some hundred bytes.
+  static constexpr std::size_t most_bytes = std::size_t{256} << 20;
+  static constexpr std::size_t entry_bytes = 128;
+
   // Carries out an operation that does not wait; `store` is the store's name, for errors.
   store_answer carry_out(const store_request& what, const std::string& store);
   std::optional<std::string> find(const std::string& key) const;
@@ -67,6 +71,7 @@ class store_contents {
 
   mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;
+  std::size_t bytes_ = 0;  // of all keys and values
   waiters waiters_;
 };
 

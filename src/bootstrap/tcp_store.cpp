@@ -17,11 +17,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <tutti/store.hpp>
 #include <unordered_map>
@@ -185,13 +187,18 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::an
 // ---- the server ----
 
 struct tcp_store_server::impl {
-  static constexpr std::size_t most_requests = 4096;  // outstanding at once, from one client
+  // Outstanding at once, from one client.
+  static constexpr std::size_t most_requests = 4096;
+  static constexpr std::size_t most_waiting_bytes = bootstrap::message_stream::most_queued_bytes;
 
   impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<base::unique_fd> sockets,
        std::unique_ptr<store> other = nullptr);
 
+  bool has_room();
   task<> serve(core::stream_socket socket);
-  task<> answer(bootstrap::message_stream& to, store_request request);
+  // `waiting`: the bytes of requests that wait for their answer, from that client.
+  task<> answer(bootstrap::message_stream& to, store_request request, std::size_t bytes,
+                std::size_t* waiting);
 
   asio::any_io_executor executor;
   tcp::endpoint at;  // the first that it listens at
@@ -199,6 +206,7 @@ struct tcp_store_server::impl {
   const std::unique_ptr<store> instead;  // null: that one is served
   core::wakeup empty;                    // the last client has left
   int clients = 0;
+  bool full_reported = false;
   bootstrap::acceptor acceptor;
   core::background_tasks connections;  // last: its tasks use the others
 };
@@ -211,11 +219,26 @@ tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_id
             fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), at.port()))),
       instead(std::move(other)),
       empty(e),
-      acceptor(e, local.name(), std::move(secret), std::move(tls), core::purpose::store,
-               [this](core::stream_socket socket, const core::identity&) {
-                 connections.start(serve(std::move(socket)));
-               }) {
+      acceptor(
+          e, local.name(), std::move(secret), std::move(tls), core::purpose::store,
+          [this](core::stream_socket socket, const core::identity&) {
+            connections.start(serve(std::move(socket)));
+          },
+          {}, [this] { return has_room(); }) {
   for (base::unique_fd& socket : sockets) acceptor.open(std::move(socket));
+}
+
+// Of the descriptors that this process may open, a quarter is for all else.
+bool tcp_store_server::impl::has_room() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return true;
+  if (static_cast<rlim_t>(clients) < files.rlim_cur - files.rlim_cur / 4) return true;
+  if (!std::exchange(full_reported, true))
+    base::log_warning(
+        fmt::format("{} takes no further clients for now: it has {}, and this process may open {} "
+                    "files; raise `ulimit -n`",
+                    local.name(), clients, files.rlim_cur));
+  return false;
 }
 
 task<> tcp_store_server::impl::serve(core::stream_socket socket) {
@@ -228,6 +251,7 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
   } const taken(*this);
   // Not closed for answers to requests that it has taken. While many wait, it takes no more.
   bootstrap::message_stream stream(std::move(socket), SIZE_MAX);
+  std::size_t waiting_bytes = 0;
   core::background_tasks requests;
   try {
     for (;;) {
@@ -235,37 +259,51 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       const std::optional<std::string> message = co_await stream.receive();
       if (!message) break;
       store_request request = bootstrap::decode_request(*message);
-      if (requests.running() < most_requests) {
-        requests.start(answer(stream, std::move(request)));
+      const std::size_t bytes = message->size();
+      if (requests.running() < most_requests && waiting_bytes + bytes <= most_waiting_bytes) {
+        requests.start(answer(stream, std::move(request), bytes, &waiting_bytes));
         continue;
       }
       store_answer refusal;
       refusal.number = request.number;
       refusal.code = errc::resources;
-      refusal.text =
-          fmt::format("{}: one client has more than {} requests outstanding; await some of them first",
-                      local.name(), most_requests);
+      refusal.text = fmt::format(
+          "{}: one client has more than {} requests, or {} bytes of them, outstanding; await some of "
+          "them first",
+          local.name(), most_requests, most_waiting_bytes);
       stream.send(base::to_bytes(refusal));
     }
   } catch (const error& e) {
     // Its rank reports a client that dies; this process reports one that breaks the protocol.
     if (e.code() == errc::protocol)
       base::log_warning(fmt::format("{}: dropped a client: {}", local.name(), e.what()));
+  } catch (const std::bad_alloc&) {
+    base::log_warning(fmt::format("{}: dropped a client: no memory for its request", local.name()));
   }
 }
 
-task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request) {
+task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request, std::size_t bytes,
+                                      std::size_t* waiting) {
   const std::uint64_t number = request.number;
   store_answer answer;
+  *waiting += bytes;
   try {
     store& served = instead != nullptr ? *instead : static_cast<store&>(local);
     answer = co_await served.perform(std::move(request));
   } catch (const error& e) {
     answer.code = static_cast<errc>(e.code().value());
     answer.text = e.what();
+  } catch (const std::bad_alloc&) {
+    answer.code = errc::resources;
+    answer.text = fmt::format("{}: the process that serves it has no memory for this", local.name());
   }
+  *waiting -= bytes;
   answer.number = number;
-  to.send(base::to_bytes(answer));
+  try {
+    to.send(base::to_bytes(answer));
+  } catch (const std::bad_alloc&) {
+    to.close();
+  }
 }
 
 tcp_store_server::tcp_store_server(std::shared_ptr<impl> i) : impl_(std::move(i)) {}

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <string>
 #include <tutti/store.hpp>
 
 using namespace tutti;
@@ -40,6 +41,39 @@ TEST_CASE("prefix_store keeps its keys apart from others") {
   CHECK(run_task(context, p.count()) == 2);
   CHECK(run_task(context, inner.count()) == 1);
   CHECK(inner.name() == "'inner/' in 'p/' in memory_store");
+}
+
+TEST_CASE("a store holds a limited number of bytes") {
+  boost::asio::io_context context;
+  memory_store s(context.get_executor());
+  constexpr std::size_t value_bytes = std::size_t{15} << 20;
+  constexpr int fit = 17;  // in 256 MiB
+  const auto key = [](int i) { return "k" + std::to_string(i); };
+  // What is set again, or has gone, does not count.
+  for (int i = 0; i < 2 * fit; ++i) {
+    run_task(context, s.set(key(0), std::string(value_bytes, 'x')));
+    run_task(context, s.append(key(1), std::string(value_bytes, 'x')));
+    CHECK(run_task(context, s.erase(key(1))));
+    run_task(context, s.compare_exchange(key(1), "", std::string(value_bytes, 'x')));
+    run_task(context, s.compare_exchange(key(1), std::string(value_bytes, 'x'), ""));
+  }
+  for (int i = 0; i < fit; ++i) run_task(context, s.set(key(i), std::string(value_bytes, 'x')));
+  const auto too_much = [&](task<> change) {
+    const test::failure f = test::failure_of([&] { run_task(context, std::move(change)); });
+    CHECK(f.code == errc::resources);
+    CHECK_MESSAGE(f.says("the store would hold more than"), f.text);
+  };
+  const auto append = [](store& to, std::string at, std::size_t bytes) -> task<> {
+    co_await to.append(std::move(at), std::string(bytes, 'x'));
+  };
+  too_much(s.set(key(fit), std::string(value_bytes, 'x')));
+  too_much(append(s, key(fit), value_bytes));
+  run_task(context, append(s, key(fit), 1000));
+  too_much(append(s, key(fit), value_bytes));
+  CHECK(run_task(context, s.get(key(fit))).size() == 1000);
+  CHECK(run_task(context, s.count()) == fit + 1);
+  run_task(context, s.erase(key(3)));
+  run_task(context, s.set(key(fit), std::string(value_bytes, 'x')));
 }
 
 TEST_CASE("operations without a timeout use that of the store") {

@@ -5,6 +5,7 @@
 #include "bootstrap/store_conformance.hpp"
 #include "core/handshake.hpp"
 #include "core/wakeup.hpp"
+#include "support/child.hpp"
 #include "support/run_task.hpp"
 #include "support/skip.hpp"
 
@@ -13,13 +14,17 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <tutti/store.hpp>
@@ -577,4 +582,79 @@ TEST_CASE("a client that asks without a pause and reads all answers leaves the s
   run_task(context, server->drain(20s));  // until it has closed the connection
   asks.join();
   reads.join();
+}
+
+TEST_CASE("the requests of one client that wait are limited, by number and by bytes") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto client = join(context, server->port()), other = join(context, server->port());
+  const auto waits_for = [&](std::size_t number, std::size_t key_bytes) {
+    std::vector<test::waited> all(number);
+    core::background_tasks tasks;
+    for (test::waited& w : all) tasks.start(test::get_into(*client, std::string(key_bytes, 'k'), 50s, &w));
+    test::run_until(context, [&] { return all.back().done; });
+    CHECK(all.back().how.code == errc::resources);
+    CHECK_MESSAGE(all.back().how.says("outstanding"), all.back().how.text.substr(0, 1000));
+    CHECK(std::ranges::count_if(all, &test::waited::done) == 1);
+    run_task(context, other->set(std::string(key_bytes, 'k'), "v"));
+    test::run_until(context, [&] { return std::ranges::all_of(all, &test::waited::done); });
+    CHECK(std::ranges::count(all, "v", &test::waited::value) == static_cast<std::ptrdiff_t>(number) - 1);
+  };
+  waits_for(4097, 1);
+  waits_for(5, std::size_t{15} << 20);
+}
+
+namespace {
+
+class exhausted_store final : public store {
+ public:
+  std::string name() const override { return "exhausted_store"; }
+
+ private:
+  task<store_answer> carry_out(store_request what) override {
+    if (what.key == "k") throw std::bad_alloc();
+    co_return store_answer();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a request for which the server has no memory fails, and nothing else does") {
+  boost::asio::io_context context;
+  reserved place;
+  REQUIRE(::listen(place.fd.get(), 10) == 0);
+  const auto server = tcp_store_server::adopt(context.get_executor(), place.fd.release(), secret, nullptr,
+                                              std::make_unique<exhausted_store>());
+  const auto client = join(context, server->port());
+  const failure f = failure_of([&] { run_task(context, client->set("k", "v")); });
+  CHECK(f.code == errc::resources);
+  CHECK_MESSAGE(f.says("no memory"), f.text);
+  run_task(context, client->set("another", "v"));
+}
+
+TEST_CASE("clients leave the server a quarter of its descriptors, and those refused try again") {
+  reserved place;
+  REQUIRE(::listen(place.fd.get(), 100) == 0);
+  const test::child serving([&](const std::function<void()>&) {
+    constexpr rlimit files{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    boost::asio::io_context context;
+    const auto server = tcp_store_server::adopt(context.get_executor(), ::dup(place.fd.get()), secret);
+    context.run();
+    return 0;
+  });
+  boost::asio::io_context context;
+  std::vector<std::unique_ptr<tcp_store>> all;
+  for (int i = 0; i < 48; ++i) all.push_back(join(context, place.port));
+  const failure f = failure_of([&] { join(context, place.port, secret, 300ms); });
+  CHECK(f.code == errc::join_failed);
+  std::unique_ptr<tcp_store> late;
+  core::background_tasks tasks;
+  tasks.start(connect_into(context.get_executor(), place.port, &late));
+  context.restart();
+  context.run_for(20ms);
+  CHECK(late == nullptr);
+  all.pop_back();
+  test::run_until(context, [&] { return late != nullptr; });
+  run_task(context, late->set("k", "v"));
 }
