@@ -326,6 +326,14 @@ task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
 
 namespace {
 
+void warn_of_no_secret(const std::string& place) {
+  base::log_warning(
+      fmt::format("the store at {} is served without a secret: every user of this host can join the "
+                  "job, and read and change its data; set TUTTI_SECRET to the same text on all ranks "
+                  "(openssl rand -hex 32)",
+                  place));
+}
+
 // Returns a socket that listens at `at`, or none if the address is not of this host.
 base::unique_fd listening_socket(const tcp::endpoint& at, const std::string& place) {
   base::unique_fd fd = bootstrap::listen_at(at);
@@ -359,6 +367,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   if (secret.empty()) {
     std::erase_if(addresses, [](const tcp::endpoint& e) { return !bootstrap::is_loopback(e.address()); });
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store's address {}", place));
+    warn_of_no_secret(place);
   } else {
     addresses = bootstrap::listening_addresses(host, std::move(addresses));
   }
@@ -395,6 +404,7 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   }
   if (secret.empty() && !bootstrap::is_loopback(at->address()))
     bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(*at)));
+  if (secret.empty()) warn_of_no_secret(core::endpoint_text(*at));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   std::vector<base::unique_fd> sockets;
   sockets.push_back(std::move(fd));

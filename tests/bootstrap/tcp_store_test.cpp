@@ -658,3 +658,25 @@ TEST_CASE("clients leave the server a quarter of its descriptors, and those refu
   test::run_until(context, [&] { return late != nullptr; });
   run_task(context, late->set("k", "v"));
 }
+
+TEST_CASE("a store without a secret is warned of") {
+  const auto said_with = [](const std::string& its_secret) {
+    boost::asio::io_context context;
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    const base::unique_fd reader(ends[0]), terminal(::dup(STDERR_FILENO));
+    ::dup2(base::unique_fd(ends[1]).get(), STDERR_FILENO);
+    const auto listening = serve(context, its_secret);
+    reserved place;
+    ::listen(place.fd.get(), 1);
+    tcp_store_server::adopt(context.get_executor(), place.fd.release(), its_secret);
+    ::dup2(terminal.get(), STDERR_FILENO);
+    std::string said(4000, ' ');
+    said.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader.get(), said.data(), said.size()))));
+    return said;
+  };
+  const std::string said = said_with("");
+  CHECK_MESSAGE(said.find("served without a secret") != said.rfind("served without a secret"), said);
+  CHECK(said_with(secret) == "");
+}
