@@ -63,10 +63,6 @@ task<> control_link::read() {
   to_.lost(why, closed);
 }
 
-void control_link::send(std::string message) {
-  if (stream_.socket().is_open()) stream_.send(std::move(message));
-}
-
 void control_link::finish() noexcept {
   boost::system::error_code ignored;
   stream_.socket().shutdown(core::stream_socket::shutdown_send, ignored);

@@ -35,7 +35,7 @@ class control_link {
   };
   void start(handlers to);
   // Queues a message. If it cannot be sent, the connection breaks, which `lost` reports.
-  void send(std::string message);
+  void send(std::string message) { stream_.send(std::move(message)); }
   // The other side learns that this one has gone. Without it, at the destruction.
   void close() noexcept { stream_.close(); }
   // Ends this direction; the other side can still send.

@@ -27,6 +27,7 @@ std::span<const std::uint8_t> as_bytes(const std::string& text) {
 }  // namespace
 
 void message_stream::send(std::string message) {
+  if (!socket_.is_open()) return;
   message.insert(0, length_bytes, '\0');
   base::put_little_endian(reinterpret_cast<std::uint8_t*>(message.data()),
                           static_cast<std::uint32_t>(message.size() - length_bytes));
@@ -62,11 +63,11 @@ task<> message_stream::room() {
 }
 
 task<std::optional<std::string>> message_stream::receive() {
-  std::array<std::uint8_t, length_bytes> head{};
   if (core::clock::now() >= slice_end_) {
     co_await boost::asio::post(socket_.get_executor(), boost::asio::deferred);
     slice_end_ = core::clock::now() + time_slice;
   }
+  std::array<std::uint8_t, length_bytes> head{};
   const std::size_t begun = co_await core::read_some(socket_, head, core::time_point::max());
   if (begun == 0) co_return std::nullopt;
   co_await core::read_exactly(socket_, std::span(head).subspan(begun), core::time_point::max());

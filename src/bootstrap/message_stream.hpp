@@ -24,8 +24,8 @@ class message_stream {
   explicit message_stream(core::stream_socket socket, std::size_t limit = most_queued_bytes)
       : socket_(std::move(socket)), limit_(limit), sent_(socket_.get_executor()) {}
 
-  // Queues a message. If it cannot be sent, or more than the limit would wait, the stream closes, which the
-  // receiver sees.
+  // Queues a message; does nothing after close(). If it cannot be sent, or more than the limit would wait, the stream
+  // closes, which the receiver sees.
   void send(std::string message);
   // Completes when at most half of most_queued_bytes waits, or the stream has closed. One caller waits at a time.
   task<> room();

@@ -33,9 +33,10 @@ class stream_socket : public boost::asio::generic::stream_protocol::socket {
   // Null without TLS, or before the handshake.
   tls_session* tls() const noexcept { return session_.get(); }
   std::unique_ptr<tls_session> take_tls() noexcept { return std::move(session_); }
-  // What its bytes go through: the TLS session, or the socket itself.
+  // What its bytes go through: the TLS session, or the socket itself. Of a closed socket always the latter, which then
+  // fails with EBADF: the session has the number of a descriptor that may be another's by now.
   byte_stream& stream() noexcept {
-    if (session_) return *session_;
+    if (session_ && is_open()) return *session_;
     plain_ = socket_stream(native_handle());
     return plain_;
   }

@@ -8,6 +8,7 @@
 
 #include "core/tls.hpp"
 
+#include "base/unique_fd.hpp"
 #include "core/handshake.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
@@ -16,6 +17,7 @@
 #include "support/scratch_directory.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/connect_pair.hpp>
@@ -157,6 +159,29 @@ TEST_CASE("tls: without any files both sides connect, and the traffic cannot be 
   CHECK(seen[1][offer_bytes] == 0x16);
   const bytes text = filled(64);
   for (const bytes& s : seen) CHECK(std::search(s.begin(), s.end(), text.begin(), text.end()) == s.end());
+}
+
+TEST_CASE("tls: a closed socket does not write to the descriptor that has its number now") {
+  TUTTI_NEEDS_TLS();
+  boost::asio::io_context context;
+  const tls_identity same = make_tls_identity();
+  pair_of_sockets sockets(context);
+  sockets.near.secure_with(same);
+  sockets.far.secure_with(same);
+  run_both(context, calls(sockets.near, "s"), answers(sockets.far, "s"));
+  REQUIRE(sockets.near.tls() != nullptr);
+  const int number = sockets.near.native_handle();
+  sockets.near.close();
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+  const base::unique_fd here(ends[0]), there(ends[1]);
+  REQUIRE((here.get() == number || ::dup2(here.get(), number) == number));
+  const base::unique_fd another(here.get() == number ? -1 : number);
+  const failure f =
+      test::failure_of([&] { test::run_task(context, core::write_all(sockets.near, filled(10), soon())); });
+  CHECK_MESSAGE(f.code == errc::cancelled, f.text);
+  char byte = 0;
+  CHECK(::recv(there.get(), &byte, 1, MSG_DONTWAIT) < 0);
 }
 
 TEST_CASE("tls: a man in the middle with sessions to both sides is not authenticated") {
