@@ -48,7 +48,7 @@ void say(const communicator& world, int to, std::uint32_t round, const agreement
 
 // Rank 0 answers the others' shrink() with this number, until they have cut it off or leave. One in use may come
 // from an honest rank to which another has lied: only that shrink() fails.
-task<> settle_on(communicator world, std::uint32_t wanted) {
+task<> settle_on(communicator world, std::uint32_t wanted, list left_out = {}) {
   const communicator other = co_await world.duplicate();
   const std::uint32_t id = wanted == 1 ? number_of(other) : wanted;
   const bool is_one_of_a_rank = wanted <= 1;
@@ -56,7 +56,7 @@ task<> settle_on(communicator world, std::uint32_t wanted) {
     const p2p::peers& all = world_behind(world).endpoint().peers();
     while (!all.gone(1) || !all.gone(2)) {
       for (const int to : {1, 2})
-        if (!all.gone(to)) say(world, to, 1, settled{id, {}, {}});
+        if (!all.gone(to)) say(world, to, 1, settled{id, left_out, {}});
       co_await sleep_for(1ms);
     }
     co_return;
@@ -105,6 +105,12 @@ task<> open_numbers(communicator world) {
 TEST_CASE("hostile member: a number in use, or that no rank gives out, is not agreed on") {
   for (const std::uint32_t id : {0U, 1U, 1U << 28, 1U << 31, ~0U})
     run_local(3, over("tcp"), [id](communicator world) { return settle_on(std::move(world), id); });
+}
+
+TEST_CASE("hostile member: it does not leave out a rank that there is not") {
+  for (const std::int32_t none : {3, 99, -1})
+    run_local(3, over("tcp"),
+              [none](communicator world) { return settle_on(std::move(world), 1000, list{none}); });
 }
 
 TEST_CASE("hostile member: it is cut off when it speaks of rounds without end") {

@@ -352,6 +352,50 @@ TEST_CASE("endpoint: forged and late frames match no transfer") {
   CHECK(waiting.buffer.untouched());
 }
 
+TEST_CASE("endpoint: a third rank that knows the ids of a transfer of two others does not touch it") {
+  constexpr std::size_t bytes = longest_eager + 100;
+  pair_of_ranks ranks(false, 1, 3);
+  p2p::endpoint& sender = ranks.sides[0].endpoint;
+  p2p::endpoint& receiver = ranks.sides[1].endpoint;
+  const auto say = [](p2p::endpoint& to, frame_kind kind, std::uint64_t id, std::uint64_t other_id) {
+    const frame f{.kind = kind,
+                  .context = context,
+                  .length = kind == frame_kind::data ? std::uint64_t{10} : std::uint64_t{0},
+                  .transfer_id = id,
+                  .other_transfer_id = other_id};
+    const destination_buffer where = to.begin(2, f);
+    CHECK(where.owner == nullptr);
+    to.end(2, f, where);
+  };
+  a_send sent(ranks.sides[0], 3, bytes, 1);
+  const std::uint64_t id = sent.transfer.transfer_id;
+  REQUIRE(ranks.push());
+  REQUIRE(ranks.pull());
+  ranks.pull();
+  REQUIRE(receiver.usage().unexpected == 1);
+  say(receiver, frame_kind::cancel, id, 0);
+  CHECK(receiver.usage().unexpected == 1);
+  a_receive receive(ranks.sides[1], 0, 3, bytes);
+  const std::uint64_t place = receive.transfer.transfer_id;
+  REQUIRE(place != 0);
+  say(receiver, frame_kind::data, place, 0);
+  say(receiver, frame_kind::cancel, id, place);
+  CHECK(receive.buffer.untouched());
+  for (const frame_kind kind : {frame_kind::cts, frame_kind::refuse, frame_kind::fin})
+    say(sender, kind, id, place);
+  CHECK(sent.completions == 0);
+  CHECK(receive.completions == 0);
+  ranks.answer();  // the cts frame of the right rank
+  // A second one finds no message that waits for it.
+  const frame again{
+      .kind = frame_kind::cts, .context = context, .transfer_id = id, .other_transfer_id = place + 1};
+  sender.end(1, again, sender.begin(1, again));
+  ranks.settle();
+  CHECK(sent.completions == 1);
+  CHECK(receive.completions == 1);
+  CHECK(receive.has(sent.data));
+}
+
 // Sends and receives of random sizes are started, released and failed in any order. Links move frames at
 // random, may close at any point, and may read long messages from the sender's memory. Each operation
 // completes at most once, with its own bytes or an error, in order, and nothing is left.

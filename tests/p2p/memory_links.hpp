@@ -340,14 +340,15 @@ struct owner_base : p2p::context_owner {
 struct owner final : owner_base {};
 
 struct route final : p2p::router {
-  transport::link& link_to(int) override { return *out; }
+  transport::link& link_to(int peer) override { return peer < 2 ? *out : outsider; }
   std::string describe(int peer) const override { return "rank " + std::to_string(peer); }
   memory_link* out = nullptr;
+  memory_link outsider;  // to a third rank, which reads nothing
 };
 
 struct side {
-  side(core::platform& e, int rank, std::uint32_t first_generation)
-      : engine(e), endpoint(engine, routes, rank, 2, first_generation) {
+  side(core::platform& e, int rank, std::uint32_t first_generation, int ranks)
+      : engine(e), endpoint(engine, routes, rank, ranks, first_generation) {
     endpoint.open_context(context, listener);
   }
   core::progress_engine engine;
@@ -357,8 +358,8 @@ struct side {
 };
 
 struct pair_of_ranks {
-  explicit pair_of_ranks(bool shows = false, std::uint32_t first_generation = 1)
-      : sides{side(time, 0, first_generation), side(time, 1, first_generation)} {
+  explicit pair_of_ranks(bool shows = false, std::uint32_t first_generation = 1, int ranks = 2)
+      : sides{side(time, 0, first_generation, ranks), side(time, 1, first_generation, ranks)} {
     for (int i = 0; i < 2; ++i) {
       links[i].shows = shows;
       links[i].back = &links[1 - i];
@@ -368,6 +369,7 @@ struct pair_of_ranks {
   // Like links before their endpoints are destroyed.
   ~pair_of_ranks() {
     for (memory_link& l : links) l.hand_back();
+    for (side& s : sides) s.routes.outsider.hand_back();
   }
   // Moves everything until nothing is left.
   void settle() {

@@ -465,6 +465,34 @@ task<> send_raw(communicator world, rma::request r, std::uint64_t length) {
   }
 }
 
+// Rank 0 itself answers the first request of rank 1, which asks for its part of the window.
+task<> answer_falsely(communicator world, std::vector<std::byte> answer) {
+  int mine = 7;
+  window w = co_await world.window(std::span(&mine, 1), {.signals = 1});
+  const operation<> any = w.flush(0);  // has the window's communicator
+  comm::communicator_state& c = *any.what().comm;
+  const p2p::peers& all = c.endpoint().peers();
+  if (world.rank() == 0) {
+    c.endpoint().set_taker(c.numbers().messages(), nullptr);
+    co_await world.barrier();
+    while (c.endpoint().usage().unexpected == 0) co_await sleep_for(1ms);
+    p2p::send out;
+    out.on_done = [](core::completion&) noexcept {};
+    c.endpoint().start(out, c.numbers().messages(), 1, rma::request{.number = 1}.tag(), answer.data(),
+                       answer.size(), p2p::point_to_point);
+    while (!all.gone(1)) co_await sleep_for(1ms);
+    c.endpoint().release(out);
+  } else {
+    co_await world.barrier();
+    int theirs = 0;
+    const failure f = co_await failure_in(w.get(theirs, 0, 0));
+    TUTTI_EXPECT(f.code == errc::protocol);
+    while (!all.gone(0)) co_await sleep_for(1ms);
+    TUTTI_EXPECT(all[0].gone.code == errc::protocol);
+    TUTTI_EXPECT(theirs == 0);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("windows: put_signal, wait_signal and get in all pairs") { in_every_world(put_everywhere); }
@@ -512,6 +540,7 @@ TEST_CASE("windows: a hostile rank is cut off, and nothing is written") {
       {{.is = is::put, .at = (std::uint64_t{1} << 56) - 4}, 8},
       {{.is = is::put, .at = 0}, 3},
       {{.is = is::put_signal, .number = 1, .at = 0}, 4},
+      {{.is = is::put_signal, .number = 0, .at = 0}, 8},
       {{.is = is::put, .at = 4}, 300'000},
       {{.is = is::get, .at = 0, .operand = ~std::uint64_t{0}}, 0},
       {{.is = is::get, .at = 4, .operand = 4}, 0},
@@ -536,5 +565,25 @@ TEST_CASE("windows: a hostile rank is cut off, and nothing is written") {
       const std::uint64_t bytes = length;
       run_local(2, over(transport),
                 [sent, bytes](communicator world) { return send_raw(std::move(world), sent, bytes); });
+    }
+}
+
+TEST_CASE("windows: a hostile rank that answers falsely is cut off") {
+  const auto bytes_of = [](const rma::place_record& record) {
+    const auto all = std::as_bytes(std::span(&record, 1));
+    return std::vector<std::byte>(all.begin(), all.end());
+  };
+  const std::vector<std::byte> answers[] = {
+      {},
+      std::vector<std::byte>(4),
+      bytes_of({.bytes = ~std::uint64_t{0}, .signals = 1}),
+      bytes_of({.bytes = 4, .signals = ~std::uint64_t{0}}),
+  };
+  for (const std::string& transport : transports)
+    for (const std::vector<std::byte>& answer : answers) {
+      CAPTURE(transport);
+      CAPTURE(answer.size());
+      run_local(2, over(transport),
+                [&answer](communicator world) { return answer_falsely(std::move(world), answer); });
     }
 }
