@@ -316,7 +316,7 @@ TEST_CASE("tutorial: the three initialisation methods, by processes that are sta
     for (const std::string& method : {std::string("env://"), "file://" + folder.path().string() + "/shared",
                                       "tcp://127.0.0.1:" + free_port()}) {
       CAPTURE(method);
-      std::string all = "export MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port() + "; ";
+      std::string all = "export TUTTI_SECRET=s MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port() + "; ";
       for (int rank = ranks - 1; rank >= 0; --rank)
         all += program("tutorial_initialisation") + size + " " + quoted(method) + " " + std::to_string(rank) +
                " & pids=\"$pids $!\"; ";
