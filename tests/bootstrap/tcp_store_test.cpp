@@ -12,8 +12,10 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -542,46 +544,29 @@ TEST_CASE("a client with pending waits may leave") {
   run_task(context, other->erase("k"));
 }
 
-TEST_CASE("a client that asks without a pause and reads all answers leaves the server's loop its turns") {
+TEST_CASE("a client that asks without a pause leaves the server's loop its turns") {
   boost::asio::io_context context;
   const auto server = serve(context);
-  core::stream_socket socket(context);
-  run_task(context, be_admitted(socket, server->port()));
-  boost::system::error_code failed;
-  const base::unique_fd client(socket.release(failed));
-  REQUIRE_FALSE(failed);
-  ::fcntl(client.get(), F_SETFL, 0);
+  core::stream_socket client(context);
+  run_task(context, be_admitted(client, server->port()));
   const std::string one =
       base::to_bytes(store_request{.number = 1, .operation = store_operation::erase, .key = "k"});
+  const auto length = static_cast<std::uint32_t>(one.size());
   std::string many;
-  for (int i = 0; i < 2000; ++i) {
-    const auto length = static_cast<std::uint32_t>(one.size());
-    many.append(reinterpret_cast<const char*>(&length), sizeof length);
-    many += one;
+  for (int i = 0; i < 1000; ++i)
+    many.append(reinterpret_cast<const char*>(&length), sizeof length).append(one);
+  // As many as the kernel holds: some on the client's side.
+  for (ssize_t sent = 1; sent > 0;) {
+    sent = ::send(client.native_handle(), many.data(), many.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) std::rotate(many.begin(), many.begin() + sent, many.end());
   }
-  const auto end = std::chrono::steady_clock::now() + 10s;
-  std::atomic<bool> fired = false;
-  std::thread asks([&] {
-    while (!fired && std::chrono::steady_clock::now() < end)
-      for (std::size_t at = 0; at < many.size();) {
-        const ssize_t sent = ::send(client.get(), many.data() + at, many.size() - at, MSG_NOSIGNAL);
-        if (sent <= 0) return;
-        at += static_cast<std::size_t>(sent);
-      }
-    ::shutdown(client.get(), SHUT_RDWR);
-  });
-  std::thread reads([&] {
-    std::vector<char> answers(1 << 16);
-    while (::recv(client.get(), answers.data(), answers.size(), 0) > 0) {
-    }
-  });
-  boost::asio::steady_timer timer(context, 300ms);
+  bool fired = false;
+  boost::asio::steady_timer timer(context, 1ms);
   timer.async_wait([&](boost::system::error_code) { fired = true; });
-  test::run_until(context, [&] { return fired.load(); });
-  CHECK(std::chrono::steady_clock::now() < end);
-  run_task(context, server->drain(20s));  // until it has closed the connection
-  asks.join();
-  reads.join();
+  test::run_until(context, [&] { return fired; });
+  int left = 0;
+  REQUIRE(::ioctl(client.native_handle(), SIOCOUTQ, &left) == 0);
+  CHECK(left > 0);
 }
 
 TEST_CASE("the requests of one client that wait are limited, by number and by bytes") {
