@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstdint>
@@ -228,11 +229,14 @@ tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_id
   for (base::unique_fd& socket : sockets) acceptor.open(std::move(socket));
 }
 
-// Of the descriptors that this process may open, a quarter is for all else.
+// Of the descriptors that this process may open, a sixteenth is for all else.
 bool tcp_store_server::impl::has_room() {
+  constexpr rlim_t least_for_all_else = 16;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return true;
-  if (static_cast<rlim_t>(clients) < files.rlim_cur - files.rlim_cur / 4) return true;
+  if (static_cast<rlim_t>(clients) <
+      files.rlim_cur - std::max<rlim_t>(files.rlim_cur / 16, least_for_all_else))
+    return true;
   if (!std::exchange(full_reported, true))
     base::log_warning(
         fmt::format("{} takes no further clients for now: it has {}, and this process may open {} "

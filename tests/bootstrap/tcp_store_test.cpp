@@ -617,7 +617,7 @@ TEST_CASE("a request for which the server has no memory fails, and nothing else 
   run_task(context, client->set("another", "v"));
 }
 
-TEST_CASE("clients leave the server a quarter of its descriptors, and those refused try again") {
+TEST_CASE("clients leave the server descriptors for all else, and those refused try again") {
   reserved place;
   REQUIRE(::listen(place.fd.get(), 100) == 0);
   const test::child serving([&](const std::function<void()>&) {
