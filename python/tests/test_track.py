@@ -259,12 +259,23 @@ def test_ranks_of_a_group_that_end_without_a_finish(tmp_path, method):
 
 
 slow = """
-import _thread, os, signal, sys, threading, time, tutti.track
+import _thread, fcntl, os, signal, sys, threading, time, tutti.track
 directory, how = sys.argv[1:]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 with tutti.track.open("run-7", label="a", directory=directory, console=False) as log:
-    # Which is written and renamed; its open() waits for a reader.
-    os.mkfifo(os.path.join(log.directory, ".run.json.label-b"))
+    pass
+held, holds = os.pipe()
+child = os.fork()
+if child == 0:  # as long as it has a lease, another's open() waits
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    file = os.open(os.path.join(log.directory, "label-b.jsonl"), os.O_RDWR | os.O_CREAT)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    os.write(holds, b"!")
+    os.close(held)
+    os.close(holds)
+    signal.pause()
+os.close(holds)
+assert os.read(held, 1) == b"!"
 counted = 0
 def count():
     global counted
@@ -282,6 +293,8 @@ except KeyboardInterrupt:
     assert how == "interrupt"
 else:
     sys.exit("it was opened")
+finally:
+    os.kill(child, signal.SIGKILL)
 assert counted > 20, counted
 print("refused", flush=True)
 """

@@ -65,7 +65,8 @@ def the_image_builds_what_it_installs(scratch):
     commands = call("ninja", "-C", build, "-t", "commands", *targets)
     installed = {pathlib.Path(name) for file in build.rglob("cmake_install.cmake")
                  for name in re.findall(rf'"({re.escape(str(build))}/[^"$]*)"', file.read_text())}
-    made = {path.relative_to(build).as_posix() for path in installed if not path.exists()}
+    made = {path.relative_to(build).as_posix() for path in installed
+            if not path.exists() and not path.name.startswith("install_")}   # which the installation writes
     if "bin/tutti-run" not in made or "src/libtutti.a" not in made:
         raise Failed(f"these are all files that are built and installed: {made}")
     return [name for name in sorted(made) if name not in commands]
