@@ -480,6 +480,7 @@ void group_hooks::complete_futures(torch_runtime& e) {
   const auto has_finished = [](const work_ref& w) {
     return w->phase_.load(std::memory_order_acquire) == work::finished;
   };
+  // Not held where a work may be destroyed: its tensors need the interpreter's lock, whose owner may wait for this one.
   std::unique_lock hold(mutex);
   // Messages, and those that callbacks have started.
   const auto next_unordered = [&] {
@@ -487,10 +488,11 @@ void group_hooks::complete_futures(torch_runtime& e) {
                                 [&](const work_ref& w) { return !w->in_order_ && has_finished(w); });
   };
   for (auto found = next_unordered(); found != with_futures.end(); found = next_unordered()) {
-    const work_ref next = std::move(*found);
+    work_ref next = std::move(*found);
     with_futures.erase(found);
     hold.unlock();
     next->complete_futures();
+    next.reset();
     hold.lock();
   }
   for (;;) {
@@ -499,15 +501,16 @@ void group_hooks::complete_futures(torch_runtime& e) {
     const time_point now = clock::now();
     if (completing != 0 && (nested_works > 0 || now < completing_since + long_callback))
       return e.look_again(shared_from_this());
-    const work_ref next = std::move(*first);
+    work_ref next = std::move(*first);
     with_futures.erase(first);
-    completing = next->key_;
+    const std::uint64_t key = completing = next->key_;
     completing_since = now;
     if (std::ranges::any_of(with_futures, has_finished)) e.look_again(shared_from_this());
     hold.unlock();
     next->complete_futures();
+    next.reset();
     hold.lock();
-    if (completing != next->key_) return;  // another thread goes on
+    if (completing != key) return;  // another thread goes on
     completing = 0;
   }
 }
