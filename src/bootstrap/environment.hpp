@@ -32,8 +32,8 @@ struct job : core::world_settings {
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
   // since before this process started: a refused rank will find no listener later
   bool store_listens = false;
-  std::uint16_t store_relay =
-      0;  // where the launcher of this node passes requests on to the store; 0: nowhere
+  // Where the launcher of this node passes requests on to the store; 0: nowhere.
+  std::uint16_t store_relay = 0;
   int records_at_once = most_records_at_once;
   std::set<std::string> transports;  // "shm", "ucx", "tcp"; empty: all that work
   // Identifies this start of the program, different for every other start, so that leftovers of another are

@@ -444,11 +444,13 @@ task<> mismatch(communicator world) {
 
 // ---- a rank that asks for what no rank does ----
 
+// The window's own. It lives as long as the window.
+comm::communicator_state& communicator_of(const window<int>& w) { return *w.flush(0).what().comm; }
+
 task<> send_raw(communicator world, rma::request r, std::uint64_t length) {
   int mine = 7;
   window w = co_await world.window(std::span(&mine, 1), {.signals = 1});
-  const operation<> any = w.flush(0);  // has the window's communicator
-  comm::communicator_state& c = *any.what().comm;
+  comm::communicator_state& c = communicator_of(w);
   const p2p::peers& all = c.endpoint().peers();
   if (world.rank() == 0) {
     const std::vector<std::byte> data(length);
@@ -469,8 +471,7 @@ task<> send_raw(communicator world, rma::request r, std::uint64_t length) {
 task<> answer_falsely(communicator world, std::vector<std::byte> answer) {
   int mine = 7;
   window w = co_await world.window(std::span(&mine, 1), {.signals = 1});
-  const operation<> any = w.flush(0);  // has the window's communicator
-  comm::communicator_state& c = *any.what().comm;
+  comm::communicator_state& c = communicator_of(w);
   const p2p::peers& all = c.endpoint().peers();
   if (world.rank() == 0) {
     c.endpoint().set_taker(c.numbers().messages(), nullptr);
