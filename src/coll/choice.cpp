@@ -2,14 +2,13 @@
 #include "coll/choice.hpp"
 
 #include "base/env.hpp"
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/cost.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -131,16 +130,13 @@ std::map<kind, algorithm> forced_by_environment() {
   return forced;
 }
 
-// Throws std::system_error unless it is a regular file that can be read: another kind may never end.
+// Throws std::system_error unless it is a regular file that can be read.
 std::string contents_of_regular(const std::string& path) {
   const auto check = [](bool good, int code) {
     if (!good) throw std::system_error(code, std::generic_category());
   };
-  const base::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::unique_fd file = base::open_regular(path);
   check(file.get() >= 0, errno);
-  struct stat facts{};
-  check(::fstat(file.get(), &facts) == 0, errno);
-  check(S_ISREG(facts.st_mode), S_ISDIR(facts.st_mode) ? EISDIR : EINVAL);
   std::string text;
   for (std::array<char, 4096> some{};;) {
     const ssize_t n = ::read(file.get(), some.data(), some.size());

@@ -3,6 +3,7 @@
 // behind symbolic links, and no more of them than asked for.
 #pragma once
 
+#include "base/files.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -70,9 +71,8 @@ class run_files {
     const std::filesystem::path there = std::filesystem::canonical(path, failed);
     if (failed || run_.empty() || std::ranges::mismatch(run_, there).in1 != run_.end()) return {};
     struct stat status{};
-    // A pipe without a writer is not waited for.
-    base::unique_fd fd(::open(there.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
-    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+    base::unique_fd fd = base::open_regular(there, O_NOFOLLOW);
+    if (!fd || ::fstat(fd.get(), &status) != 0) return {};
     return {std::move(fd), static_cast<std::size_t>(status.st_size)};
   }
   static std::string read(const file& from, std::size_t at, std::size_t most) {
