@@ -5,6 +5,13 @@
 
 namespace tutti::p2p {
 
+void contexts::open(std::uint32_t context, context_owner& owner) {
+  int untold = -1;  // a member that had died before this rank opened it
+  for (int p = 0; peers_.any_gone() && p < peers_.size(); ++p)
+    if (peers_.failed(p) && owner.has_member(p)) untold = p;
+  open_.emplace(context, state{&owner, untold, {}, nullptr});
+}
+
 void contexts::close(std::uint32_t context) {
   if (const auto entry = open_.find(context); entry != open_.end()) {
     closings_ -= entry->second.closed_by.size();

@@ -108,9 +108,7 @@ class contexts {
   explicit contexts(const peers& all) noexcept
       : peers_(all), closed_(static_cast<std::uint32_t>(all.size())) {}
 
-  void open(std::uint32_t context, context_owner& owner) {
-    open_.emplace(context, state{&owner, -1, {}, nullptr});
-  }
+  void open(std::uint32_t context, context_owner& owner);
   // Makes `taker` that of the open context, and returns the one before; nullptr: none.
   message_taker* exchange_taker(std::uint32_t context, message_taker* taker) noexcept;
   message_taker* taker_of(std::uint32_t context) const noexcept {

@@ -88,6 +88,15 @@ TEST_CASE("contexts: one receive from any source reports a failed member") {
   CHECK(f.contexts.gone_source(context, any_source) == -1);
 }
 
+TEST_CASE("contexts: so does the first one in a context that was opened after the death") {
+  fixture f;
+  f.peers.close(1, errc::peer_failed, "rank 1 has died");
+  f.peers.close(3, errc::peer_failed, "rank 3, no member, has died");
+  f.contexts.open(context + 2, f.owner);
+  CHECK(f.contexts.gone_source(context + 2, any_source) == 1);
+  CHECK(f.contexts.gone_source(context + 2, any_source) == -1);
+}
+
 TEST_CASE("contexts: the owner judges frames of collectives, and no others") {
   fixture f;
   f.owner.admits = false;
