@@ -139,21 +139,14 @@ pid_t child_that_runs(int ranks, Main main) {
 
 }  // namespace
 
-// The emulator qemu ends with a failed assertion of its own.
-#define TUTTI_NEEDS_FORKS_OF_THREADS()                                \
-  do {                                                                \
-    if (std::getenv("TUTTI_TEST_EMULATED") != nullptr)                \
-      TUTTI_SKIP("an emulator does not fork a process with threads"); \
-  } while (false)
-
 TEST_SUITE("comm/forked") {
   TEST_CASE("a child that uses its parent's communicator gets an error, and the parent continues") {
-    TUTTI_NEEDS_FORKS_OF_THREADS();
+    TUTTI_NEEDS_A_KERNEL("fork a process with threads");
     for (const std::string& transport : transports) run_local(2, over(transport), child_calls);
   }
 
   TEST_CASE("a child that returns to its parent's loop ends there, and the parent continues") {
-    TUTTI_NEEDS_FORKS_OF_THREADS();
+    TUTTI_NEEDS_A_KERNEL("fork a process with threads");
     for (const std::string& transport : transports) run_local(2, over(transport), child_comes_back);
   }
 
@@ -162,7 +155,7 @@ TEST_SUITE("comm/forked") {
   TEST_CASE("a child computes in a pool of its own, and ends by exit() from anywhere") {
     if (instrumented)
       TUTTI_SKIP("under a sanitizer a child of several threads can start none, nor end by exit()");
-    TUTTI_NEEDS_FORKS_OF_THREADS();
+    TUTTI_NEEDS_A_KERNEL("fork a process with threads");
     run_local(1, over("shm"), computes);
     CHECK(end_of(child_that_runs(2, computes)) == 0);
     CHECK(end_of(child_that_runs(1, computes_and_exits)) == 3);

@@ -106,7 +106,7 @@ TEST_CASE("processes: a rank of a window is killed") {
   check_survivors("killed_while_its_window_is_used", "peer_failed", "fetch_add", 128 + SIGKILL);
 }
 TEST_CASE("processes: a rank returns early") {
-  check_survivors("returns_early", "peer_left", "has finished", 0);
+  check_survivors("returns_early", "peer_left", "recv", 0);  // that it has closed world may come first
 }
 TEST_CASE("processes: a rank returns before it has connected to ranks that receive from any rank") {
   for (const std::string& transport : transports) {

@@ -243,6 +243,7 @@ TEST_CASE("watch: the same after ranks were renumbered, whose launcher keeps its
 }
 
 TEST_CASE("watch: a rank of another host that computes, or continues in time, does not count as dead") {
+  TUTTI_NEEDS_A_KERNEL("say what the kernel knows of a connection");
   std::string why_not;
   const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
   if (!one || !other) TUTTI_SKIP(why_not);
@@ -262,6 +263,7 @@ TEST_CASE("watch: a rank of another host that computes, or continues in time, do
 }
 
 TEST_CASE("watch: a rank that computes on its loop is named and waited for") {
+  TUTTI_NEEDS_A_KERNEL("say what the kernel knows of a connection");
   for (const auto& job : over_each_transport(2, "computes", {"TUTTI_SUSPECT_GRACE=0.2"})) {
     const ending end = job->finish();
     CAPTURE(end.output);
@@ -319,6 +321,7 @@ TEST_CASE("watch: the rank that serves the store dies, and groups without it con
 }
 
 TEST_CASE("watch: a cable is cut: waiting ranks know within the limit") {
+  TUTTI_NEEDS_A_KERNEL("say what the kernel knows of a connection");
   std::string why_not;
   const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
   if (!one || !other) TUTTI_SKIP(why_not);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "launched.hpp"
+#include "support/skip.hpp"
 
 using namespace tutti::launch;
 using testing::launched;
@@ -66,6 +67,7 @@ TEST_SUITE("launch/guardian") {
   }
 
   TEST_CASE("processes that ranks leave behind end with the job") {
+    TUTTI_NEEDS_A_KERNEL("give the launcher the processes whose parents have ended");
     launched job({"-n", "2", "sh", "-c", "trap '' TERM; sleep 1000 & echo pids $$ $!; exit 0"});
     const testing::ending end = job.finish();
     CHECK(end.exit_code == 0);

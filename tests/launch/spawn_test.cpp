@@ -9,6 +9,7 @@
 #include <tutti/spawn.hpp>
 
 #include "launched.hpp"
+#include "support/skip.hpp"
 
 using namespace tutti::launch;
 using testing::count_of;
@@ -118,6 +119,7 @@ TEST_SUITE("launch/spawn") {
   }
 
   TEST_CASE("the executable is removed while it runs") {
+    TUTTI_NEEDS_A_KERNEL("name a program whose file is gone");
     const testing::temporary_directory folder;
     const std::string copy = folder.path() + "/program";
     std::filesystem::copy_file(program, copy);

@@ -2,6 +2,7 @@
 // Skips a test case that needs what this machine lacks. Skips are printed and counted, never silent.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 
 namespace tutti::test {
@@ -10,6 +11,8 @@ namespace tutti::test {
 void count_skip(const char* file, int line, const std::string& reason);
 // Why TLS does not work here: its module is not there, or does not open. Empty: it works.
 const std::string& why_no_tls();
+// Whether the suites of another processor run here in an emulator (tests/CMakeLists.txt).
+inline bool emulated() { return std::getenv("TUTTI_TEST_EMULATED") != nullptr; }
 
 }  // namespace tutti::test
 
@@ -18,6 +21,12 @@ const std::string& why_no_tls();
   do {                                                       \
     ::tutti::test::count_skip(__FILE__, __LINE__, (reason)); \
     return;                                                  \
+  } while (false)
+
+// At the beginning of a test case that needs what an emulator of processors (qemu 7.2) does not pass on to the kernel.
+#define TUTTI_NEEDS_A_KERNEL(missing)                                           \
+  do {                                                                          \
+    if (::tutti::test::emulated()) TUTTI_SKIP("an emulator does not " missing); \
   } while (false)
 
 // At the beginning of a test case with TLS, which is a module that a build may lack.

@@ -7,6 +7,7 @@
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/second_loop.hpp"
+#include "support/skip.hpp"
 #include "track/run_reader.hpp"
 
 #include <fcntl.h>
@@ -515,6 +516,7 @@ task<> leaves_a_child_with_the_console(communicator world, track::options o) {
 }  // namespace
 
 TEST_CASE("tracking: a log finishes while a child of the rank keeps the console") {
+  TUTTI_NEEDS_A_KERNEL("fork a process with threads");
   const scratch_directory scratch;
   child tracking([&scratch](const auto&) {
     ::dup2(base::unique_fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)).get(), STDOUT_FILENO);
