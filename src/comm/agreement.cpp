@@ -16,13 +16,13 @@
 namespace tutti::comm {
 namespace {
 
-// Many times what a gatherer with a running loop needs.
-constexpr auto patience_with_gatherer = std::chrono::milliseconds(200);
+// Many times what the first live member needs to answer, if the loops on the way turn.
+constexpr auto patience_with_answer = std::chrono::milliseconds(200);
 // How long it waits for others to say whether the round has been settled, before it gives up for all.
-constexpr auto patience_of_gatherer = std::chrono::milliseconds(100);
+constexpr auto patience_of_first = std::chrono::milliseconds(100);
 
 // When two members have lost each other, usually one of them has died. The report of its end is then on its
-// way to the gatherer.
+// way to the first one.
 constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 
 // Finished rounds that are kept: latecomers are told how they ended.
@@ -40,24 +40,43 @@ bool contains(const member_list& members, std::int32_t rank) noexcept {
 }
 
 // Whether a peer may have made this list, for a communicator of `size` ranks.
-bool is_list(const member_list& members, std::size_t size) noexcept {
+bool is_list(const member_list& members, int size) noexcept {
   return std::ranges::adjacent_find(members, std::ranges::greater_equal()) == members.end() &&
-         (members.empty() || (members.front() >= 0 && static_cast<std::size_t>(members.back()) < size));
+         (members.empty() || (members.front() >= 0 && members.back() < size));
+}
+
+// The end of the subtree of a place, which begins with the place itself. The parent of a place is the place without its
+// lowest bit.
+int end_below(int place, int places) noexcept {
+  return place == 0 ? places : std::min(places, place + (place & -place));
 }
 
 // What members tell each other. They wait for the receiver's word after a join, an invite and a give_up.
 namespace messages {
 
-struct join {
-  member_list lost;  // the members that the sender cannot reach any more
+struct joined {  // these members, from the first to the last
+  std::int32_t first, last;
+  member_list lost;  // the members that none of them can reach any more
 };
-struct invite {};  // the sender gathers
 struct settled {
+  std::int32_t by;  // the first member, by whose word the sender has it; rank of the world
   std::uint32_t id;
   member_list left_out;  // all others go on
   member_list failed;    // of these
 };
-struct refused {  // the round has ended without an outcome
+struct join {
+  std::int32_t first;           // the member that these join; rank of the world
+  bool whole;                   // no others will come by the sender, as far as it knows
+  std::vector<joined> members;  // ascending
+  member_list absent;           // alive, but take no part; ranks of the world
+  std::vector<settled>
+      heard;  // what one of them had settled with another first member before it died; at most one
+};
+struct astray {  // the sender cannot reach the member that the receiver joins
+  std::int32_t first;
+};
+struct invite {};  // the sender is above the receiver
+struct refused {   // the round has ended without an outcome
   std::uint16_t why;
   std::string text;
 };
@@ -73,8 +92,22 @@ struct failure_notice {
 }  // namespace messages
 
 using message = std::variant<messages::join, messages::invite, messages::settled, messages::refused,
-                             messages::give_up, messages::absent, messages::failure_notice>;
+                             messages::give_up, messages::absent, messages::astray, messages::failure_notice>;
 std::string bytes_of(const message& m) { return base::to_bytes(m); }
+
+// Whether a peer may have said this, in a world or a communicator of `size` ranks.
+bool is_settled(const messages::settled& m, int size) noexcept {
+  return is_list(m.left_out, size) && is_list(m.failed, size) && m.id < 1U << communicator_id_bits;
+}
+bool is_join(const messages::join& m, int size) noexcept {
+  int before = -1;
+  for (const messages::joined& some : m.members) {
+    if (some.first <= before || some.last < some.first || some.last >= size || !is_list(some.lost, size))
+      return false;
+    before = some.last;
+  }
+  return m.first >= 0 && m.first < size && is_list(m.absent, size) && m.heard.size() <= 1;
+}
 
 template <class Reason>
 Reason reason(errc why, const std::string& text) {
@@ -100,13 +133,18 @@ struct agreement::round {
   std::vector<int> members;  // ranks of the world; for a round that was called here
   std::string timeout_text;
   p2p::failure_message cause;  // why the communicator has failed, for members that have not heard of it
-  // The members that wait for this rank's word. Those that have joined it: with the members that they have lost.
-  std::map<int, std::optional<member_list>> asking;
-  std::set<int> absent;      // alive, but take no part
-  int gatherer = -1;         // the one that this rank has joined
-  bool invited = false;      // this rank gathers and has said so
-  int awaited = 0;           // the members before this place have joined it, or gone
-  errc why = errc::success;  // otherwise it stops waiting, for this reason
+  std::set<int> asking;        // those that wait for this rank's word
+  std::set<int> answered;      // of those, once the round is over
+  std::set<int> asked;         // those whose word this rank waits for, or waited
+  std::map<int, messages::join> joined;         // what each member that has joined this rank has told last
+  std::set<int> absent;                         // alive, but take no part
+  int first = -1;                               // the first member that has not gone
+  bool directly = false;                        // this rank joins it without others between
+  int above = -1;                               // the one that this rank joins; -1: it is the first
+  bool has_news = false;                        // which has not been told of all that have joined
+  int awaited = 0;                              // the members before this place have joined, or gone
+  errc why = errc::success;                     // otherwise it stops waiting, for this reason
+  bool told_above = false, told_below = false;  // of that
   std::string text;
   std::optional<message> outcome;  // settled or refused
   core::timer timer;
@@ -115,6 +153,16 @@ struct agreement::round {
 
   int size() const noexcept { return static_cast<int>(members.size()); }
   int member(int rank) const noexcept { return members[static_cast<std::size_t>(rank)]; }
+  // What the member of this place has lost; null if it has not joined, as far as this rank knows.
+  const member_list* lost_by(int place) const noexcept {
+    for (const auto& [peer, told] : joined) {
+      const auto next = std::ranges::upper_bound(told.members, place, {}, &messages::joined::first);
+      if (told.first == first && next != told.members.begin() && std::prev(next)->last >= place)
+        return &std::prev(next)->lost;
+    }
+    return nullptr;
+  }
+  void accept(int peer, messages::settled found);
   bool open() const noexcept { return !outcome; }
   bool leaving() const noexcept { return why != errc::success; }
   bool called() const noexcept { return who != nullptr || abandoned; }
@@ -138,11 +186,6 @@ agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
   return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
 }
 
-// Whether this rank has called the round, of which `peer` is a member.
-bool agreement::may_answer(const round& r, int peer) noexcept {
-  return std::ranges::find(r.members, peer) != r.members.end();
-}
-
 agreement::round* agreement::round_of(const caller& who) noexcept {
   for (const auto& [k, r] : rounds_)
     if (r->who == &who) return r.get();
@@ -155,8 +198,9 @@ void agreement::send(key to, int peer, const std::string& bytes) noexcept {
 }
 
 // A member that is to take part first hears why the communicator has failed.
-void agreement::ask(const round& r, int peer, const std::string& bytes) noexcept {
-  home_.endpoint().control().send(r.name.first, peer, r.cause);
+void agreement::ask(round& r, int peer, const std::string& bytes) noexcept {
+  r.asked.insert(peer);
+  if (r.called()) home_.endpoint().control().send(r.name.first, peer, r.cause);
   send(r.name, peer, bytes);
 }
 
@@ -170,13 +214,52 @@ std::span<const int> agreement::members_of(const round& r) const noexcept {
   return c != nullptr ? c->group().members() : r.members;
 }
 
-// Whether this rank is the first of those that have not gone.
-bool agreement::gathers(const round& r) const noexcept {
-  for (const int m : members_of(r)) {
-    if (m == home_.info().rank) return true;
-    if (!has_gone(r, m)) return false;
+// This rank's place among them.
+int agreement::place_in(std::span<const int> members) const noexcept {
+  return static_cast<int>(std::ranges::find(members, home_.info().rank) - members.begin());
+}
+
+// The first member that has not gone; -1 if the communicator is not known here.
+int agreement::first_of(const round& r) const noexcept {
+  const std::span<const int> members = members_of(r);
+  const auto first =
+      std::ranges::find_if(members, [&](int m) { return m == home_.info().rank || !has_gone(r, m); });
+  return first != members.end() ? *first : -1;
+}
+
+// The member that this rank joins; -1: it is the first itself.
+int agreement::above(const round& r) const noexcept {
+  if (r.first == home_.info().rank) return -1;
+  const std::span<const int> members = members_of(r);
+  for (int at = r.directly ? 0 : place_in(members); at != 0;) {
+    at &= at - 1;
+    const int m = members[static_cast<std::size_t>(at)];
+    if (!has_gone(r, m)) return m;
   }
-  return false;
+  return r.first;
+}
+
+// The members that are to join this rank.
+std::vector<int> agreement::below(const round& r) const {
+  const std::span<const int> members = members_of(r);
+  const auto size = static_cast<int>(members.size());
+  const int here = place_in(members);
+  std::vector<int> found, places{here};
+  if (here != 0 && r.above < 0)
+    places.push_back(0);  // it has gone, and so have all between it and those found
+  while (!places.empty()) {
+    const int place = places.back();
+    places.pop_back();
+    for (int bit = 1; place + bit < end_below(place, size); bit *= 2) {
+      const int m = members[static_cast<std::size_t>(place + bit)];
+      if (place + bit != here && has_gone(r, m)) {
+        places.push_back(place + bit);
+      } else if (place + bit != here) {
+        found.push_back(m);
+      }
+    }
+  }
+  return found;
 }
 
 // ---- taking part ----
@@ -184,59 +267,128 @@ bool agreement::gathers(const round& r) const noexcept {
 void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.numbers().messages(), c.failure().next_round());
   r.members = c.group().members();
+  r.has_news = true;
   r.timeout_text = c.pending().timeout_text();
   r.cause = c.failure().to_tell(p2p::extent::children);
   r.who = &who;
   core::progress_engine& engine = home_.loop().engine();
   engine.begin_wait();
   if (!r.open()) return tell_caller(r);
-  if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.pending().timeout());
+  if (!has_deadline && !r.leaving())
+    engine.timers().arm(r.timer, engine.platform().now() + c.pending().timeout());
   advance(r);
 }
 
 // Called when a member has gone or joined.
 void agreement::advance(round& r) {
-  if (!r.open() || !r.called()) return;
-  for (const int m : r.members) {
-    if (m == home_.info().rank) {
-      // An earlier gatherer may have settled the round and told others before it went: ask them.
-      if (r.leaving() && m == r.members.front()) return settle(r);
-      return gather(r);
-    }
-    if (has_gone(r, m)) continue;
-    if (r.gatherer == m) return;
-    r.gatherer = m;
-    if (r.leaving()) return send(r.name, m, bytes_of(reason<messages::give_up>(r.why, r.text)));
-    messages::join joins;
-    for (int rank = 0; rank < r.size(); ++rank)
-      if (has_gone(r, r.member(rank))) joins.lost.push_back(rank);
-    return ask(r, m, bytes_of(joins));
+  if (!r.open()) return;
+  turn_back_those_astray(r);
+  if (!r.called() && !r.leaving()) return;
+  if (const int now = first_of(r); now != r.first) {
+    r.first = now;
+    r.directly = false;
+    r.above = -1;
+    r.awaited = 0;
+  }
+  if (const int now = above(r); now != r.above) {
+    r.above = now;
+    r.has_news = true;
+    r.told_above = false;
+  }
+  const std::vector<int> below_it = below(r);
+  const bool all = all_have_joined(r, below_it);
+  const bool says_why = r.leaving() && !all && !std::exchange(r.told_below, true);
+  for (const int m : below_it) {
+    if (says_why)
+      ask(r, m, bytes_of(reason<messages::give_up>(r.why, r.text)));
+    else if (!r.asked.contains(m) && !r.asking.contains(m))
+      ask(r, m, bytes_of(messages::invite{}));
+  }
+  const auto heard = std::ranges::find_if(r.joined, [](const auto& of) { return !of.second.heard.empty(); });
+  if (r.above >= 0) {
+    if (all || r.leaving() || heard != r.joined.end()) report(r, all);
+  } else if (heard != r.joined.end()) {
+    r.accept(heard->first, heard->second.heard.front());
+  } else if (all) {
+    gather(r);
   }
 }
 
+// Whether all have joined that this rank waits for. Who has joined has not heard of an outcome. The first member waits for
+// all that have not gone; others for those below them, whose joins say that no more will come. A member that has joined
+// a later one cannot reach the first, which will notice that too.
+bool agreement::all_have_joined(round& r, const std::vector<int>& below_it) {
+  const std::span<const int> members = members_of(r);
+  const int here = place_in(members);
+  const auto size = static_cast<int>(members.size());
+  bool all = r.called();
+  if (r.above < 0) {
+    const auto has_joined_or_gone = [&](int rank) {
+      return rank == here || has_gone(r, members[static_cast<std::size_t>(rank)]) ||
+             r.lost_by(rank) != nullptr;
+    };
+    while (r.awaited < size && has_joined_or_gone(r.awaited)) ++r.awaited;
+    all = all && r.awaited == size;
+  } else {
+    for (const int m : below_it) {
+      const auto told = r.joined.find(m);
+      all = all && told != r.joined.end() && (told->second.whole || told->second.first != r.first);
+    }
+  }
+  if (all) return true;
+  // Makes sure that the ends that others have noticed are noticed here, too.
+  for (const auto& [peer, told] : r.joined)
+    for (const messages::joined& some : told.members)
+      for (const int rank : some.lost)
+        if (rank != here && rank < size && !has_gone(r, members[static_cast<std::size_t>(rank)]))
+          home_.endpoint().control().get_in_touch(members[static_cast<std::size_t>(rank)]);
+  return false;
+}
+
+// Tells the member above who has joined, and why this rank gives up.
+void agreement::report(round& r, bool whole) {
+  if (std::exchange(r.has_news, false)) {
+    const std::span<const int> members = members_of(r);
+    const auto size = static_cast<int>(members.size());
+    messages::join m{r.first, whole, {}, {r.absent.begin(), r.absent.end()}, {}};
+    for (const auto& [peer, told] : r.joined)
+      if (!told.heard.empty()) m.heard = told.heard;
+    member_list lost;
+    for (int rank = 0; rank < size; ++rank)
+      if (has_gone(r, members[static_cast<std::size_t>(rank)])) lost.push_back(rank);
+    for (int rank = 0; rank < size; ++rank) {
+      const bool here = members[static_cast<std::size_t>(rank)] == home_.info().rank;
+      const member_list* const of = here && r.called() ? &lost : r.lost_by(rank);
+      if (of == nullptr) continue;
+      if (!m.members.empty() && m.members.back().last == rank - 1 && m.members.back().lost == *of) {
+        m.members.back().last = rank;
+      } else {
+        m.members.push_back({rank, rank, *of});
+      }
+    }
+    const std::string bytes = bytes_of(m);
+    ask(r, r.above, bytes);
+    // Others that take this rank for one below them: they know of the ends of those between, or have lost them.
+    for (const int peer : r.asking)
+      if (peer != r.above && !r.joined.contains(peer)) ask(r, peer, bytes);
+  }
+  if (r.leaving() && !std::exchange(r.told_above, true))
+    ask(r, r.above, bytes_of(reason<messages::give_up>(r.why, r.text)));
+}
+
+// All have joined this rank, the first.
 void agreement::gather(round& r) {
-  const int self = home_.info().rank;
-  if (!std::exchange(r.invited, true)) {
-    for (const int m : r.members)
-      if (m != self && !has_gone(r, m)) ask(r, m, bytes_of(messages::invite{}));
-  }
-  for (; r.awaited < r.size(); ++r.awaited) {
-    const int m = r.member(r.awaited);
-    if (m == self || has_gone(r, m)) continue;
-    // Who asks, or gives up, knows of no outcome either.
-    const auto asks = r.asking.find(m);
-    if (asks == r.asking.end() || (!r.leaving() && !asks->second)) return;
-  }
   if (r.leaving()) return settle(r);
+  const int self = home_.info().rank;
   member_list in;
   for (int rank = 0; rank < r.size(); ++rank)
     if (r.member(rank) == self || !has_gone(r, r.member(rank))) in.push_back(rank);
   // If two members have lost each other, one is left out: the one that has lost more, of equals the last.
   std::set<std::pair<int, int>> broken;
   for (const int a : in) {
-    const auto told = r.asking.find(r.member(a));
-    if (told == r.asking.end() || !told->second) continue;
-    for (const int b : *told->second)
+    const member_list* const lost = r.lost_by(a);
+    if (lost == nullptr) continue;
+    for (const int b : *lost)
       if (contains(in, b)) broken.insert(std::minmax(a, b));
   }
   member_list cut_off;
@@ -255,7 +407,7 @@ void agreement::gather(round& r) {
     std::erase(in, worst);
     std::erase_if(broken, [worst](const auto& pair) { return pair.first == worst || pair.second == worst; });
   }
-  messages::settled found;
+  messages::settled found{.by = self, .id = 0, .left_out = {}, .failed = {}};
   try {
     found.id = home_.next_communicator_id();
   } catch (const error& e) {
@@ -283,6 +435,7 @@ void agreement::settle(round& r) {
   }
   r.timer.cancel();
   r.doubts.cancel();
+  r.joined.clear();
   answer_all(r, bytes_of(*r.outcome));
   settled_order_.push_back(r.name);
   tell_caller(r);
@@ -290,7 +443,8 @@ void agreement::settle(round& r) {
 
 // Tells this to the members that wait for this rank's word.
 void agreement::answer_all(round& r, const std::string& bytes) noexcept {
-  for (const auto& [peer, lost] : std::exchange(r.asking, {})) send(r.name, peer, bytes);
+  for (const int peer : r.asking) send(r.name, peer, bytes);
+  r.answered = std::exchange(r.asking, {});
 }
 
 void agreement::tell_caller(round& r) {
@@ -369,10 +523,10 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
   if (!r.open() || r.leaving()) return;
   r.why = why;
   r.text = text;
-  r.gatherer = -1;  // the gatherer is to be told
   core::progress_engine& engine = home_.loop().engine();
   engine.timers().arm(r.timer,
-                      engine.platform().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
+                      engine.platform().now() +
+                          (first_of(r) == home_.info().rank ? patience_of_first : patience_with_answer));
   advance(r);
 }
 
@@ -382,9 +536,9 @@ void agreement::expire(void* self) noexcept {
   if (!r.leaving())
     return a.leave_round(r, errc::timed_out,
                          fmt::format("{} on {}", r.timeout_text, a.describe(r, a.home_.info().rank)));
-  if (r.gatherer >= 0)
+  if (r.above >= 0)
     r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
-                          a.describe(r, r.gatherer), why_silent);
+                          a.describe(r, r.above), why_silent);
   a.settle(r);
 }
 
@@ -396,11 +550,11 @@ std::string agreement::describe(const round& r, int member) const {
 
 // Names the members that kept a round open, as far as this rank can know.
 std::string agreement::missing(const round& r) const {
-  if (!gathers(r)) return {};
+  if (first_of(r) != home_.info().rank) return {};
   std::vector<std::string> names;
-  for (const int m : members_of(r)) {
-    const bool here = m == home_.info().rank;
-    if (here ? r.called() : has_gone(r, m) || r.asking.contains(m)) continue;
+  for (int rank = 0; const int m : members_of(r)) {
+    const bool joined = r.lost_by(rank++) != nullptr;
+    if (m == home_.info().rank ? r.called() : has_gone(r, m) || joined) continue;
     names.push_back(describe(r, m));
   }
   return names.empty() ? "" : "shrink was not called by " + list_of(names);
@@ -409,13 +563,13 @@ std::string agreement::missing(const round& r) const {
 void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {
   for (const auto& [name, r] : rounds_) {
     if (!r->open() || !r->called()) continue;
-    const bool from_all = gathers(*r);
-    for (const int m : r->members) {
-      if (m == home_.info().rank || has_gone(*r, m)) continue;
-      if (from_all && r->asking.contains(m)) continue;
-      by_peer[static_cast<std::size_t>(m)] = p2p::waits::for_it;
-      if (!from_all) break;  // the gatherer
-    }
+    // All that have not joined yet and are to come by this rank: if their host has gone, that is noticed at once.
+    const int here = place_in(r->members), size = r->size();
+    const int end = r->above < 0 ? size : end_below(here, size);
+    for (int rank = r->above < 0 ? 0 : here + 1; rank < end; ++rank)
+      if (rank != here && !has_gone(*r, r->member(rank)) && r->lost_by(rank) == nullptr)
+        by_peer[static_cast<std::size_t>(r->member(rank))] = p2p::waits::for_it;
+    if (r->above >= 0) by_peer[static_cast<std::size_t>(r->above)] = p2p::waits::for_it;
   }
 }
 
@@ -447,7 +601,8 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
   auto* const joins = std::get_if<messages::join>(&said);
   const auto* const gives_up = std::get_if<messages::give_up>(&said);
   const bool asks = joins != nullptr || gives_up != nullptr || std::holds_alternative<messages::invite>(said);
-  if (joins != nullptr && !is_list(joins->lost, static_cast<std::size_t>(home_.info().size)))
+  auto* const found = std::get_if<messages::settled>(&said);
+  if (joins != nullptr && !is_join(*joins, home_.info().size))
     return "an agreement of ranks that there are not";
   const auto known = rounds_.find(name);
   if (known == rounds_.end() && find(name.first) == nullptr &&
@@ -463,7 +618,7 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     if (std::ranges::count_if(rounds_, is_ahead) >= most_rounds_ahead)
       return "agreements of communicators that this rank does not have";
     at(name.first, name.second).begun_by = peer;
-  } else if (!asks && (known == rounds_.end() || !may_answer(*known->second, peer))) {
+  } else if (!asks && (known == rounds_.end() || !known->second->asked.contains(peer))) {
     return nullptr;  // an answer to a question that this rank has not asked
   }
   round& r = at(name.first, name.second);
@@ -471,61 +626,99 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     send(name, peer, bytes_of(*r.outcome));
     return nullptr;
   }
-  if (gives_up != nullptr) {
-    if (!gathers(r)) {
-      send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text.substr(0, most_text)}));
-      return nullptr;
-    }
-    r.asking.try_emplace(peer);
-    const errc why = p2p::reason_of(gives_up->why);
-    const std::string text = gives_up->text.substr(0, most_text);
-    if (r.called()) {
-      leave_round(r, why, text);
-    } else {
-      r.why = why;
-      r.text = text;
-      settle(r);
-    }
+  const auto* const no = std::get_if<messages::refused>(&said);
+  const auto members = static_cast<int>(members_of(r).size());
+  const int size = members > 0 ? members : home_.info().size;
+  if ((found != nullptr && !is_settled(*found, size)) ||
+      (joins != nullptr && !joins->heard.empty() && !is_settled(joins->heard.front(), size)))
+    return "an agreement of ranks that there are not";
+  if (gives_up != nullptr && members_of(r).empty()) {  // it cannot be passed on
+    send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text.substr(0, most_text)}));
     return nullptr;
   }
-  if (asks || std::holds_alternative<messages::absent>(said)) {
-    if (joins != nullptr)
-      r.asking[peer] = std::move(joins->lost);
-    else if (asks)
-      r.asking.try_emplace(peer);
-    else
-      r.absent.insert(peer);
+  if (asks) r.asking.insert(peer);
+  if (joins != nullptr) {
+    // Who joins a later member knows that the first has gone.
+    if (r.first >= 0 && r.first != joins->first && r.first != self)
+      home_.endpoint().control().get_in_touch(r.first);
+    for (const int m : joins->absent)
+      if (m != self) r.absent.insert(m);
+    r.joined[peer] = std::move(*joins);
+    r.has_news = true;
+  } else if (std::holds_alternative<messages::absent>(said)) {
+    r.absent.insert(peer);
+    r.has_news = true;
+  }
+  if (const auto* const m = std::get_if<messages::astray>(&said)) {
+    if (peer == r.above && m->first == r.first) r.directly = true;
     advance(r);
     return nullptr;
   }
-  if (const auto* const found = std::get_if<messages::settled>(&said)) {
-    const std::size_t size = r.members.size();
-    if (!is_list(found->left_out, size) || !is_list(found->failed, size))
-      return "an agreement of ranks that there are not";
-    const bool here = std::ranges::none_of(found->left_out, [&](int out) { return r.member(out) == self; });
-    if (found->id >= 1U << communicator_id_bits) return "an agreement on a number that no rank gives out";
-    // The sender may have it from another member.
-    if (here && r.open() && !home_.is_free(found->id)) {
-      r.why = errc::protocol;
-      r.text =
-          fmt::format("{} says that the members agreed on the number {}, which this rank has used already",
-                      describe(r, peer), found->id);
-      settle(r);
-      return nullptr;
-    }
-    if (here && !home_.is_free(found->id)) return nullptr;
+  // One below that gives up, or has given up, does so for all.
+  if (gives_up != nullptr) leave_round(r, p2p::reason_of(gives_up->why), gives_up->text.substr(0, most_text));
+  if (no != nullptr && r.open() && peer != r.above)
+    leave_round(r, p2p::reason_of(no->why), no->text.substr(0, most_text));
+  if (asks || std::holds_alternative<messages::absent>(said) || (no != nullptr && peer != r.above)) {
+    advance(r);
+    return nullptr;
   }
-  if (r.open()) {
+  if (found != nullptr) {
+    r.accept(peer, std::move(*found));
+  } else if (r.open()) {
     r.outcome = std::move(said);
+    r.asking.erase(peer);
     settle(r);
-  } else if (std::holds_alternative<messages::settled>(said) &&
-             std::holds_alternative<messages::refused>(*r.outcome)) {
-    // This rank had stopped waiting for it.
-    r.outcome = std::move(said);
-    r.abandoned = true;
-    tell_caller(r);
   }
   return nullptr;
+}
+
+// `peer` knows the outcome.
+void agreement::round::accept(int peer, messages::settled found) {
+  const int self = of.home_.info().rank;
+  if (open() && first != self && peer != first && found.by != first) {
+    // Not by the word of the member that this rank joins, which is to know it first.
+    if (peer == above) {
+      directly = true;
+    } else {
+      joined[peer].heard = {std::move(found)};
+      has_news = true;
+    }
+    return of.advance(*this);
+  }
+  const std::span<const int> all = of.members_of(*this);
+  const bool here = std::ranges::none_of(
+      found.left_out, [&](int rank) { return all[static_cast<std::size_t>(rank)] == self; });
+  // The sender may have it from another member.
+  if (here && !of.home_.is_free(found.id)) {
+    if (!open()) return;
+    why = errc::protocol;
+    text = fmt::format("{} says that the members agreed on the number {}, which this rank has used already",
+                       of.describe(*this, peer), found.id);
+    return of.settle(*this);
+  }
+  if (open()) {
+    found.by = first;
+    outcome = std::move(found);
+    asking.erase(peer);
+    of.settle(*this);
+  } else if (std::holds_alternative<messages::refused>(*outcome)) {
+    // This rank had stopped waiting for it, and with it those below.
+    outcome = std::move(found);
+    for (const int other : answered)
+      if (other != peer) of.send(name, other, bytes_of(*outcome));
+    abandoned = true;
+    of.tell_caller(*this);
+  }
+}
+
+// Those whose joins this rank cannot bring to the member that they are for.
+void agreement::turn_back_those_astray(round& r) noexcept {
+  std::erase_if(r.joined, [&](const auto& of) {
+    const auto& [peer, told] = of;
+    if (!has_gone(r, told.first)) return false;
+    send(r.name, peer, bytes_of(messages::astray{told.first}));
+    return true;
+  });
 }
 
 void agreement::peer_closed(int peer) noexcept {

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // agreement: how the members of a failed communicator agree on who goes on: communicator::shrink().
 //
-// The first live member, in the order of ranks, is the gatherer. All others join it. It waits for all live
-// members, settles who goes on, and tells them. A member that has been told answers every later question
-// about that round with the same outcome. If the gatherer dies, the others join the next one. That one asks
-// all live members, and so learns from any of them what was settled. So an outcome that a live member has
-// heard is never settled again, as long as a link ends only with its peer. Links deliver in order and report
-// their end last. If only a link breaks, one of its two ends is left out, unless a death explains it within
+// All join the first live member, which waits for all, settles who goes on, and tells them. A member that has been told
+// answers every later question about that round with the same outcome. If the first member dies, the others join the
+// next one. That one waits for all live members, and so learns from any of them what was settled. A member accepts an
+// outcome only by the word of the one that it has joined, and joins another only when that one has gone. So an outcome
+// that a live member has heard is never settled again, as long as a link ends only with its peer. Links deliver in order
+// and report their end last. If only a link breaks, one of its two ends is left out, unless a death explains it within
 // half a second.
+//
+// Joins and outcomes pass through others, so that a rank has O(log n) connections and messages. The members are the
+// places of a binomial tree. Each joins through its nearest live ancestor, which passes on one message when all in its
+// subtree have joined or gone. Where the ancestor cannot reach the first member, or has an outcome by another's word, a
+// member joins the first one directly.
+//
+// A member that gives up says so to those above and below it, which give up too and pass on who has joined. Then the
+// first member can name those that have not.
 //
 // Rounds of one communicator are numbered: a frame of another round or another communicator is recognised.
 #pragma once
@@ -72,10 +80,13 @@ class agreement {
 
   round& at(std::uint32_t context, std::uint32_t number);
   void send(key to, int peer, const std::string& bytes) noexcept;
-  void ask(const round& r, int peer, const std::string& bytes) noexcept;
+  void ask(round& r, int peer, const std::string& bytes) noexcept;
   void answer_all(round& r, const std::string& bytes) noexcept;
   void advance(round& r);
+  bool all_have_joined(round& r, const std::vector<int>& below_it);
+  void report(round& r, bool whole);
   void gather(round& r);
+  void turn_back_those_astray(round& r) noexcept;
   void settle(round& r);
   void tell_caller(round& r);
   void complete(caller& who) noexcept;
@@ -84,12 +95,14 @@ class agreement {
   void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   std::span<const int> members_of(const round& r) const noexcept;
-  bool gathers(const round& r) const noexcept;
+  int place_in(std::span<const int> members) const noexcept;
+  int first_of(const round& r) const noexcept;
+  int above(const round& r) const noexcept;
+  std::vector<int> below(const round& r) const;
   std::string missing(const round& r) const;
   // Describes a rank of the world by its number in the communicator of `r`.
   std::string describe(const round& r, int member) const;
   round* round_of(const caller& who) noexcept;
-  static bool may_answer(const round& r, int peer) noexcept;
   const char* act_on(int peer, key name, std::span<const std::byte> payload) noexcept;
   static void expire(void* r) noexcept;
 

@@ -20,15 +20,24 @@ namespace {
 
 // As comm::agreement encodes them.
 using list = std::vector<std::int32_t>;
-struct join {
+struct joined {
+  std::int32_t first, last;
   list lost;
 };
-struct invite {};
 struct settled {
+  std::int32_t by;
   std::uint32_t id;
   list left_out;
   list failed;
 };
+struct join {
+  std::int32_t first;
+  bool whole;
+  std::vector<joined> members;
+  list absent;
+  std::vector<settled> heard;
+};
+struct invite {};
 using agreement_message = std::variant<join, invite, settled>;
 
 comm::world& world_behind(const communicator& c) {
@@ -56,7 +65,7 @@ task<> settle_on(communicator world, std::uint32_t wanted, list left_out = {}) {
     const p2p::peers& all = world_behind(world).endpoint().peers();
     while (!all.gone(1) || !all.gone(2)) {
       for (const int to : {1, 2})
-        if (!all.gone(to)) say(world, to, 1, settled{id, left_out, {}});
+        if (!all.gone(to)) say(world, to, 1, settled{0, id, left_out, {}});
       co_await sleep_for(1ms);
     }
     co_return;

@@ -392,15 +392,24 @@ void broke_off(void*, std::exception_ptr failure) noexcept {
 // As comm::agreement encodes them.
 namespace agreed {
 using list = std::vector<std::int32_t>;
-struct join {
+struct joined {
+  std::int32_t first, last;
   list lost;
 };
-struct invite {};
 struct settled {
+  std::int32_t by;
   std::uint32_t id;
   list left_out;
   list failed;
 };
+struct join {
+  std::int32_t first;
+  bool whole;
+  std::vector<joined> members;
+  list absent;
+  std::vector<settled> heard;
+};
+struct invite {};
 struct refused {
   std::uint16_t why;
   std::string text;
@@ -413,7 +422,10 @@ struct absent {};
 struct failure_notice {
   std::int32_t dead;
 };
-using message = std::variant<join, invite, settled, refused, give_up, absent, failure_notice>;
+struct astray {
+  std::int32_t first;
+};
+using message = std::variant<join, invite, settled, refused, give_up, absent, astray, failure_notice>;
 }  // namespace agreed
 
 class attack {
@@ -598,16 +610,20 @@ class attack {
   }
   std::string an_agreement() {
     agreed::message m;
-    switch (in_.value<std::uint8_t>() % 8) {
+    switch (in_.value<std::uint8_t>() % 9) {
       case 0:
-        m = agreed::join{a_list()};
+        m = agreed::join{in_.value<std::int8_t>(),
+                         in_.value<std::uint8_t>() % 2 == 0,
+                         {{in_.value<std::int8_t>(), in_.value<std::int8_t>(), a_list()}},
+                         a_list(),
+                         {}};
         break;
       case 1:
         m = agreed::invite{};
         break;
       case 2:
       case 3:
-        m = agreed::settled{a_number(), a_list(), a_list()};
+        m = agreed::settled{in_.value<std::int8_t>(), a_number(), a_list(), a_list()};
         break;
       case 4:
         m = agreed::refused{in_.value<std::uint8_t>(), "refused"};
@@ -617,6 +633,9 @@ class attack {
         break;
       case 6:
         m = agreed::absent{};
+        break;
+      case 7:
+        m = agreed::astray{in_.value<std::int8_t>()};
         break;
       default:
         m = agreed::failure_notice{in_.value<std::int8_t>()};

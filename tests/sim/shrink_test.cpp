@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <cstdlib>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -120,6 +121,38 @@ TEST_CASE("simulator: of many ranks some die, mostly while a failure is propagat
       sim::death d;
       d.rank = static_cast<int>(numbers.below(static_cast<std::uint64_t>(o.ranks)));
       d.frames = 1 + numbers.below(numbers.one_in(2) ? 20 : 100);
+      o.faults.deaths.push_back(d);
+    }
+    CHECK_NOTHROW(run_survival(o, plan, true));
+  }
+}
+
+// Those in the middle of the tree of an agreement, too.
+TEST_CASE("simulator: of eight to forty ranks some die, cancel shrink or drop it, at any time") {
+  const char* const more = std::getenv("TUTTI_SIM_SCHEDULES");
+  const std::uint64_t schedules = more != nullptr ? std::strtoull(more, nullptr, 10)
+                                  : instrumented  ? 10
+                                                  : 100;
+  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
+    CAPTURE(seed);
+    sim::options o = small_world(seed);
+    test::random_numbers numbers(seed * 13 + 1);
+    o.ranks = 8 + static_cast<int>(numbers.below(33));
+    survival plan;
+    plan.seed = seed;
+    plan.sums = 2;
+    plan.asks = numbers.one_in(2) && o.ranks < 13;  // of many one would always ask
+    plan.gives_up = numbers.one_in(2);
+    plan.meets = numbers.one_in(3);
+    const auto all = static_cast<std::uint64_t>(o.ranks);
+    for (std::uint64_t n = numbers.below(numbers.one_in(3) ? all : 4); n > 0; --n) {
+      sim::death d;
+      d.rank = static_cast<int>(numbers.below(numbers.one_in(2) ? all : 8));
+      if (numbers.one_in(4)) {
+        d.at = std::chrono::microseconds(numbers.below(1500));
+      } else {
+        d.frames = 1 + numbers.below(numbers.one_in(2) ? 30 : 120);
+      }
       o.faults.deaths.push_back(d);
     }
     CHECK_NOTHROW(run_survival(o, plan, true));

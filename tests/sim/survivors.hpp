@@ -20,8 +20,8 @@ class census {
   void leaves(int me) { left_.push_back(me); }
   // Throws std::runtime_error if ranks have one communicator with different members. With `only_deaths`, when
   // links ended only with their ranks, also checks each round: it has one outcome, includes all live ranks,
-  // and names the dead ones. `faults`: as text.
-  void check(const sim::report& r, const std::string& faults, bool only_deaths) const;
+  // and names the dead ones, unless some also give up. `faults`: as text.
+  void check(const sim::report& r, const std::string& faults, bool only_deaths, bool gives_up) const;
   std::size_t size() const noexcept { return entries_.size(); }
 
  private:
