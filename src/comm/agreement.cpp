@@ -31,6 +31,9 @@ constexpr std::size_t rounds_remembered = 1024;
 // Rounds of which one peer has spoken and which this rank has not called.
 constexpr std::ptrdiff_t most_rounds_ahead = 1024;
 
+// What the joins of one peer take, in all rounds that are open.
+constexpr std::size_t most_bytes_of_joins = std::size_t{32} << 20;
+
 constexpr std::size_t most_text = 4000;
 
 // Members of a communicator, by their ranks in it, ascending.
@@ -107,6 +110,12 @@ bool is_join(const messages::join& m, int size) noexcept {
     before = some.last;
   }
   return m.first >= 0 && m.first < size && is_list(m.absent, size) && m.heard.size() <= 1;
+}
+
+std::size_t bytes_in(const messages::join& m) noexcept {
+  std::size_t bytes = m.members.size() * sizeof(messages::joined) + m.absent.size() * sizeof(std::int32_t);
+  for (const messages::joined& some : m.members) bytes += some.lost.size() * sizeof(std::int32_t);
+  return bytes;
 }
 
 template <class Reason>
@@ -627,17 +636,25 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     return nullptr;
   }
   const auto* const no = std::get_if<messages::refused>(&said);
-  const auto members = static_cast<int>(members_of(r).size());
-  const int size = members > 0 ? members : home_.info().size;
+  const auto size = static_cast<int>(members_of(r).size());
+  if (size == 0) {  // the communicator is not known here yet: nothing can be settled there, nor passed on
+    if (found != nullptr) return nullptr;
+    if (joins != nullptr) joins->heard.clear();
+    if (gives_up != nullptr) {
+      send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text.substr(0, most_text)}));
+      return nullptr;
+    }
+  }
   if ((found != nullptr && !is_settled(*found, size)) ||
       (joins != nullptr && !joins->heard.empty() && !is_settled(joins->heard.front(), size)))
     return "an agreement of ranks that there are not";
-  if (gives_up != nullptr && members_of(r).empty()) {  // it cannot be passed on
-    send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text.substr(0, most_text)}));
-    return nullptr;
-  }
   if (asks) r.asking.insert(peer);
   if (joins != nullptr) {
+    std::size_t held = bytes_in(*joins);
+    for (const auto& [of, other] : rounds_)
+      if (const auto told = other->joined.find(peer); other.get() != &r && told != other->joined.end())
+        held += bytes_in(told->second);
+    if (held > most_bytes_of_joins) return "agreements that would take too much memory";
     // Who joins a later member knows that the first has gone.
     if (r.first >= 0 && r.first != joins->first && r.first != self)
       home_.endpoint().control().get_in_touch(r.first);

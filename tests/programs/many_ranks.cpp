@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of many ranks on one machine: `/usr/bin/time -f "%e s" tutti-run -n 512 many_ranks`. Rank 0 prints
-// the times of a first and a second all_reduce, and the memory of all ranks (Pss: shared pages count once).
+// the times of a first and a second all_reduce and shrink, and the memory of all ranks (Pss: shared pages count once).
 #include <chrono>
 #include <cstdio>
 #include <tutti/tutti.hpp>
@@ -17,20 +17,36 @@ double pss_mib() {
   return static_cast<double>(kib) / 1024;
 }
 
+using clock = std::chrono::steady_clock;
+
+double ms_since(clock::time_point begun) {
+  return std::chrono::duration<double, std::milli>(clock::now() - begun).count();
+}
+
 tutti::task<> many(tutti::communicator world) {
-  double took[2] = {};
-  for (double& t : took) {
-    const auto begun = std::chrono::steady_clock::now();
+  const int ranks = world.size();
+  double summed[2] = {}, shrunk[2] = {};
+  for (double& t : summed) {
+    const auto begun = clock::now();
     double sum = 1;
     co_await world.all_reduce(sum, tutti::sum);
-    t = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-    if (sum != world.size()) std::printf("WRONG: the sum of ones is %g\n", sum);
+    t = ms_since(begun);
+    if (sum != ranks) std::printf("WRONG: the sum of ones is %g\n", sum);
+  }
+  for (double& t : shrunk) {
+    co_await world.barrier();
+    const auto begun = clock::now();
+    world = co_await world.shrink();
+    t = ms_since(begun);
+    if (world.size() != ranks) std::printf("WRONG: %d ranks are left\n", world.size());
   }
   double memory = pss_mib();
   co_await world.all_reduce(memory, tutti::sum);
   if (world.rank() == 0)
-    std::printf("%d ranks: all_reduce in %.1f ms, then in %.1f ms; %.0f MiB in all\n", world.size(), took[0],
-                took[1], memory);
+    std::printf(
+        "%d ranks: all_reduce in %.1f ms, then in %.1f ms; shrink in %.1f ms, then in %.1f ms; %.0f MiB in "
+        "all\n",
+        ranks, summed[0], summed[1], shrunk[0], shrunk[1], memory);
 }
 
 }  // namespace
