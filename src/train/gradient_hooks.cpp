@@ -30,6 +30,15 @@ float dot(const float* a, const float* b, std::size_t n) {
   return total;
 }
 
+// Multiplies all by a power of two, so that no square of them leaves the range of a float.
+void bring_near_one(std::span<float> values) {
+  float largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(v));
+  if (largest == 0 || !std::isfinite(largest)) return;
+  const double scale = std::exp2(-std::ilogb(largest));
+  for (float& v : values) v = static_cast<float>(v * scale);
+}
+
 void add(float* to, const float* from, float factor, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
@@ -70,13 +79,14 @@ void orthonormalise(std::span<float> factor, std::size_t rank, std::uint64_t see
     // A few times at most. A random column depends on the others only if there are as many as elements; it
     // then stays zero.
     for (int attempt = 0; attempt < 3; ++attempt) {
+      bring_near_one(std::span(column, n));
       const float before = std::sqrt(dot(column, column, n));
       // Twice, because once leaves the rounding errors of a difference of nearly equal vectors.
       for (int pass = 0; pass < 2; ++pass)
         for (std::size_t j = 0; j < k; ++j)
           add(column, factor.data() + j * n, -dot(column, factor.data() + j * n, n), n);
       const float length = std::sqrt(dot(column, column, n));
-      if (std::isfinite(length) && length > 1e-5F * before && length > 1e-30F) {
+      if (std::isfinite(length) && length > 1e-5F * before) {
         for (std::size_t i = 0; i < n; ++i) column[i] /= length;
         break;
       }

@@ -59,6 +59,20 @@ TEST_CASE("low_rank: products match their definitions") {
     }
 }
 
+TEST_CASE("low_rank: columns of any finite length have the same direction as of length 1") {
+  constexpr std::size_t n = 20, rank = 3;
+  const std::vector<float> given = random_values(n * rank, 9);
+  for (const float factor : {1e-35F, 1e-25F, 1e17F, 1e37F}) {
+    CAPTURE(factor);
+    std::vector<float> scaled = given, plain = given;
+    for (float& v : scaled) v *= factor;
+    orthonormalise(scaled, rank, 7);
+    orthonormalise(plain, rank, 7);
+    for (std::size_t i = 0; i < scaled.size(); ++i)
+      CHECK(scaled[i] == doctest::Approx(plain[i]).epsilon(1e-4).scale(1));
+  }
+}
+
 TEST_CASE("low_rank: columns become orthonormal, even if they are zero or dependent") {
   constexpr std::size_t n = 20, rank = 4;
   for (const int kind : {0, 1, 2}) {
