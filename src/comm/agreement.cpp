@@ -90,6 +90,7 @@ struct give_up {
 struct absent {};  // the sender takes no part
 struct failure_notice {
   std::int32_t dead;  // rank of the world
+  bool with_its_host;
 };
 
 }  // namespace messages
@@ -603,8 +604,9 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
   }
   const int self = home_.info().rank;
   if (const auto* const m = std::get_if<messages::failure_notice>(&said)) {
-    if (m->dead >= 0 && m->dead < home_.info().size && m->dead != self)
-      home_.endpoint().control().get_in_touch(m->dead);
+    if (m->dead < 0 || m->dead >= home_.info().size || m->dead == self) return nullptr;
+    if (m->with_its_host) home_.note_silent_host(m->dead);
+    home_.endpoint().control().get_in_touch(m->dead);
     return nullptr;
   }
   auto* const joins = std::get_if<messages::join>(&said);
@@ -746,7 +748,7 @@ void agreement::peer_closed(int peer) noexcept {
   const p2p::peers& all = home_.endpoint().peers();
   if (!all.failed(peer)) return;
   // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
-  const std::string text = bytes_of(messages::failure_notice{peer});
+  const std::string text = bytes_of(messages::failure_notice{peer, home_.is_on_silent_host(peer)});
   for (int other = 0; other < home_.info().size; ++other)
     if (other != home_.info().rank && all.in_touch(other) && !all.gone(other)) send({0, 0}, other, text);
 }

@@ -67,6 +67,10 @@ class communicator_home {
   virtual transport::neighbours* memory_of(const std::vector<int>& members) const noexcept = 0;
   // Whether `peer`, a rank of the world, is waited for and makes no progress.
   virtual bool suspects(int peer) const noexcept = 0;
+  // Whether nothing comes from the host of `peer` any more, so that all its ranks are in doubt.
+  virtual bool is_on_silent_host(int peer) const noexcept = 0;
+  // Another rank says so.
+  virtual void note_silent_host(int peer) = 0;
   // The last handle of `c` has gone, and the runtime still runs: destroys it. Others may still read its segment.
   virtual void close(communicator_state& c, std::unique_ptr<host_segments> left) noexcept = 0;
 

@@ -22,6 +22,9 @@ using base::process_state;
 // busy or stopped.
 constexpr core::duration too_long_without_turn = 900ms;
 constexpr core::duration too_long_without_answer = 400ms;
+// A rank of a silent host to which connecting takes this long has died with it. Where hosts live, a lost packet of
+// connecting is sent again after a second.
+constexpr core::duration too_long_to_connect = 1500ms;
 constexpr core::duration shortest_period = 20ms;
 // If a check comes this much too late, this rank itself has been busy or stopped.
 constexpr core::duration too_late = 400ms;
@@ -78,7 +81,11 @@ void peer_watch::check_all() {
   int in_turn = -1;  // of those of whom any may bring the awaited message: the next one of this host
   for (int peer = 0; peer < size; ++peer) {
     if (peer == info_.rank) continue;
-    const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
+    p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
+    if (!silent_hosts_.empty() && is_on_silent_host(peer) && !ranks_.has_gone(peer)) {
+      if (!is_on_its_way(peer, how)) continue;
+      if (waits == p2p::waits::not_at_all) waits = p2p::waits::for_any;
+    }
     if (waits == p2p::waits::not_at_all || ranks_.has_gone(peer)) {
       if (peers_.find(static_cast<std::size_t>(peer)) != nullptr) forget(peer);
     } else if (waits == p2p::waits::for_it || ranks_.made_link(peer) != nullptr) {
@@ -90,6 +97,18 @@ void peer_watch::check_all() {
   }
   if (in_turn >= 0 && !has_ended(in_turn, base::state_of_process(info_.record(in_turn).pid)))
     last_in_turn_ = in_turn;
+}
+
+// Of a rank on a silent host: false if it has been given up, because nothing has ever come from it.
+bool peer_watch::is_on_its_way(int peer, const transport::health_check& how) {
+  if (ranks_.has_heard(peer)) return true;
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  if (how.again || s.connected_from == core::time_point{}) s.connected_from = how.now;
+  if (how.now - s.connected_from < too_long_to_connect) return true;
+  give_up(peer,
+          fmt::format("nothing comes from its host any more, and no connection to it has come about in {}",
+                      seconds(how.now - s.connected_from)));
+  return false;
 }
 
 void peer_watch::forget(int peer) {
@@ -109,10 +128,12 @@ void peer_watch::check(int peer, const transport::health_check& how) {
     if (!std::exchange(s.examined, true)) s.waited_from = how.now - period_;
     v = l->examine(how);
   }
-  if (v.is == condition::unresponsive)
+  if (v.is == condition::unresponsive) {
+    note_silent_host(peer);
     return give_up(peer, fmt::format("nothing has come from its host for {}: the host or the network between "
                                      "has failed (init_options::silence_limit, TUTTI_SILENCE_LIMIT: {})",
                                      seconds(v.since), seconds(info_.silence_limit)));
+  }
   // If several ranks may bring the awaited message, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
   process_state process =

@@ -10,6 +10,10 @@
 // of a shared host knows whether a process is stopped, or has ended; for other hosts their launcher tells the former. A busy peer
 // never counts as dead: a rank may compute for a minute without a turn of its loop. Where the two cannot be
 // told apart, only the timeouts of operations apply.
+//
+// A host that has been silent has taken all its ranks with it. So they are watched whether this rank waits for them or
+// not. One from which nothing has ever come counts as dead if it lets a second of connecting pass. This rank may also
+// hear from another that a host is silent.
 #pragma once
 
 #include "base/process_state.hpp"
@@ -19,6 +23,7 @@
 #include "p2p/endpoint.hpp"
 #include "transport/link.hpp"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +38,8 @@ class peer_watch final : public core::source {
     virtual void mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept = 0;
     virtual transport::link* made_link(int peer) noexcept = 0;  // null: none yet
     virtual bool has_gone(int peer) const noexcept = 0;
+    // Whether anything has ever come from `peer`. If not, connects to it.
+    virtual bool has_heard(int peer) noexcept = 0;
     // Whether some communicator counts `peer` among its failed ranks, perhaps because others do.
     virtual bool counts_as_failed(int peer) const noexcept = 0;
     // Ends the link to `peer` with errc::peer_failed and this text.
@@ -51,6 +58,13 @@ class peer_watch final : public core::source {
     return s != nullptr && s->is != doubt::none;
   }
 
+  // Whether the host of `peer` is known to be silent.
+  bool is_on_silent_host(int peer) const noexcept {
+    return silent_hosts_.contains(info_.hosts.host_of(peer));
+  }
+  // Another rank says so.
+  void note_silent_host(int peer) { silent_hosts_.insert(info_.hosts.host_of(peer)); }
+
   bool poll() noexcept override { return false; }
   bool arm() noexcept override;
 
@@ -58,6 +72,8 @@ class peer_watch final : public core::source {
   enum class doubt : std::uint8_t { none, stopped, busy, mute };
   struct state {
     bool examined = false;
+    core::time_point
+        connected_from{};  // on a silent host, since this check nothing has come from it; 0: it has not begun
     doubt is = doubt::none;
     bool told = false;  // in this episode
     core::time_point waited_from{};
@@ -70,6 +86,7 @@ class peer_watch final : public core::source {
   static void fire(void* self) noexcept;
   void check_all();
   void check(int peer, const transport::health_check& how);
+  bool is_on_its_way(int peer, const transport::health_check& how);
   void forget(int peer);
   void suspect(int peer, doubt what, core::time_point since, core::time_point now);
   void trust(int peer, core::time_point now);
@@ -87,6 +104,7 @@ class peer_watch final : public core::source {
   core::timer timer_;
   std::vector<p2p::waits> waited_for_;
   base::sparse_array<state> peers_;
+  std::set<int> silent_hosts_;
 };
 
 }  // namespace tutti::comm

@@ -215,6 +215,12 @@ void world::fail(const std::string& text) noexcept {
   });
 }
 
+bool world::has_heard(int peer) noexcept {
+  const bool heard = endpoint_.peers()[peer].heard;
+  if (!heard) endpoint_.control().get_in_touch(peer);
+  return heard;
+}
+
 bool world::counts_as_failed(int peer) const noexcept {
   return communicators_.any([peer](const communicator_state& c) { return c.failure().counts(peer); });
 }

@@ -100,6 +100,8 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   // communicator_home
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept override;
   bool suspects(int peer) const noexcept override { return watch_.suspects(peer); }
+  bool is_on_silent_host(int peer) const noexcept override { return watch_.is_on_silent_host(peer); }
+  void note_silent_host(int peer) override { watch_.note_silent_host(peer); }
   void close(communicator_state& c, std::unique_ptr<host_segments> left) noexcept override;
   // p2p::router
   transport::link& link_to(int peer) override;
@@ -113,6 +115,7 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   // peer_watch::watched
   void mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept override;
   bool has_gone(int peer) const noexcept override { return endpoint_.peers().gone(peer); }
+  bool has_heard(int peer) noexcept override;
   bool counts_as_failed(int peer) const noexcept override;
   void give_up(int peer, const std::string& text) noexcept override;
 

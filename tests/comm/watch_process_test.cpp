@@ -56,15 +56,15 @@ std::vector<std::unique_ptr<launched>> over_each_transport(int ranks, const std:
 
 // One rank on each of two networks, which are connected only by the cable.
 struct two_hosts {
-  two_hosts(const two_networks& networks, const std::string& drill, words variables)
-      : first(arguments(0, networks, drill), with_secret(variables), networks.network(0)),
-        second(arguments(1, networks, drill), with_secret(variables), networks.network(1)) {}
-  static words arguments(int node, const two_networks& networks, const std::string& drill) {
+  two_hosts(const two_networks& networks, const std::string& drill, words variables, int ranks = 1)
+      : first(arguments(0, networks, drill, ranks), with_secret(variables), networks.network(0)),
+        second(arguments(1, networks, drill, ranks), with_secret(variables), networks.network(1)) {}
+  static words arguments(int node, const two_networks& networks, const std::string& drill, int ranks) {
     return {"--nnodes", "2", "--node-rank", std::to_string(node), "--master", networks.address(0) + ":29500",
             "--join-timeout", "20",
             // The ranks must detect it, not the launchers.
-            "--node-timeout", "60", "--tag-output", "never", "--on-failure", "continue", "-n", "1",
-            TUTTI_WATCH_DRILL_PATH, drill};
+            "--node-timeout", "60", "--tag-output", "never", "--on-failure", "continue", "-n",
+            std::to_string(ranks), TUTTI_WATCH_DRILL_PATH, drill};
   }
   static words with_secret(words variables) {
     variables.push_back("TUTTI_SECRET=s");
@@ -368,5 +368,26 @@ TEST_CASE("watch: a slow and distant network does not count as dead") {
     CHECK(contains(end.output, "sum right\n"));
     CHECK(!contains(end.error, "given up"));  // an answer may stay queued so long that it is missed
     CHECK(number_after(end.output, "grown by ") <= 64);
+  }
+}
+
+TEST_CASE(
+    "watch: a host of several ranks falls silent: those of the other go on without waiting for their "
+    "timeout") {
+  TUTTI_NEEDS_A_KERNEL("say what the kernel knows of a connection");
+  std::string why_not;
+  const auto networks = two_networks::make(why_not);
+  if (!networks) TUTTI_SKIP(why_not);
+  two_hosts hosts(*networks, "goes_on_without_a_host", {"TUTTI_SILENCE_LIMIT=1"}, 3);
+  hosts.first.wait_for("ready\n", 3);
+  hosts.second.wait_for("ready\n", 3);
+  networks->swallow();
+  for (launched* each : {&hosts.first, &hosts.second}) {
+    each->wait_for(" goes on with 3 of 3, ", 3);
+    each->wait_for("\n", 6);
+    CAPTURE(each->output());
+    const double after = number_after(each->output(), " of 3, ");
+    MESSAGE("the others went on after " << after << " s");
+    CHECK(after <= 20);  // the operations' own timeout is much longer
   }
 }

@@ -421,6 +421,7 @@ struct give_up {
 struct absent {};
 struct failure_notice {
   std::int32_t dead;
+  bool with_its_host;
 };
 struct astray {
   std::int32_t first;
@@ -638,7 +639,7 @@ class attack {
         m = agreed::astray{in_.value<std::int8_t>()};
         break;
       default:
-        m = agreed::failure_notice{in_.value<std::int8_t>()};
+        m = agreed::failure_notice{in_.value<std::int8_t>(), true};
     }
     return base::to_bytes(m);
   }

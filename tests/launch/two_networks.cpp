@@ -93,6 +93,13 @@ void two_networks::add_interfaces() {
 
 void two_networks::cut() { REQUIRE(run(1, "ip link set cable down")); }
 
+// Both send to a card that there is not.
+void two_networks::swallow() {
+  for (const int host : {0, 1})
+    REQUIRE(run(
+        host, "ip neigh replace " + address(1 - host) + " lladdr 02:00:00:00:00:77 dev cable nud permanent"));
+}
+
 bool two_networks::slow_down(const std::string& how) {
   const std::string command = "tc qdisc add dev cable root " + how + " 2>/dev/null";
   return run(0, command) && run(1, command);

@@ -30,6 +30,8 @@ class two_networks {
   static std::string unreachable_address(int host) { return host == 0 ? "10.214.1.1" : "10.215.1.1"; }
   // From now on no packet passes.
   void cut();
+  // The same, and nothing tells the sender so, as if the other host, behind a router, had lost its power.
+  void swallow();
   // From now on the cable has this queueing discipline of `tc`, in both directions. Returns false if the
   // kernel lacks it.
   bool slow_down(const std::string& how);

@@ -278,6 +278,26 @@ tutti::task<> falls_silent(tutti::communicator world) {
               now_s() - last, heard.c_str());
 }
 
+// The ranks of one of two hosts go on when the cable is cut. They have met some of the other host's ranks only.
+tutti::task<> goes_on_without_a_host(tutti::communicator world) {
+  double last = now_s();
+  std::vector<float> gradient(1000, 1);
+  for (int round = 0;; ++round) {
+    const auto summed = co_await tutti::as_result(world.all_reduce(gradient, tutti::sum));
+    if (summed.error) break;
+    last = now_s();
+    if (round == 100) {
+      std::printf("ready\n");
+      std::fflush(stdout);
+    }
+  }
+  const tutti::communicator rest = co_await world.shrink();
+  int ranks = 1;
+  co_await rest.all_reduce(ranks, tutti::sum);
+  std::printf("rank %d goes on with %d of %d, %.3f after the last sum\n", world.rank(), ranks, rest.size(),
+              now_s() - last);
+}
+
 // Rank 1 dies, while a process that it has forked lives as long as rank 0 and has its connections.
 // Rank 0 waits for it, and with more ranks for any.
 tutti::task<> dies_after_fork(tutti::communicator world) {
@@ -402,6 +422,7 @@ int main(int argc, char** argv) {
   if (name == "loses_its_store") drill = loses_its_store;
   if (name == "crawls") drill = crawls;
   if (name == "falls_silent") drill = falls_silent;
+  if (name == "goes_on_without_a_host") drill = goes_on_without_a_host;
   if (name == "dies_after_fork") drill = dies_after_fork;
   if (drill == nullptr) return 2;
   return tutti::run(drill);
