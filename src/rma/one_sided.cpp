@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on windows, as their origin carries them out: at once where it can do so in place, otherwise by a
-// coroutine that copies in slices, or sends requests.
+// coroutine that copies in slices, or sends requests. An executor carries out those on memory of its own.
 #include "base/cycles.hpp"
 #include "base/limits.hpp"
 #include "ops/arguments.hpp"
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <tutti/extend/window_part.hpp>
 #include <utility>
 
 namespace tutti::rma {
@@ -29,7 +30,10 @@ constexpr std::size_t slice_bytes = limits::shm::direct_slice_bytes;
 const window_access& access_of(const call& what) noexcept {
   return static_cast<const window_access&>(*what.part.get());
 }
-window_state& window_of(const call& what) noexcept { return *access_of(what).window; }
+window_state& window_of(const call& what) noexcept {
+  if (what.on_device()) return *static_cast<const extend::window_part&>(*what.part.get()).window;
+  return *access_of(what).window;
+}
 const buffer_view& buffer_of(const call& what) noexcept {
   return what.kind == kind::get ? what.out : what.in;
 }
@@ -292,14 +296,18 @@ bool start_one_sided(operation_state& state) {
     c.failure().fail(errc::peer_failed, text, p2p::subject::other, true);
     throw error(errc::peer_failed, text);
   }
-  if (const auto value = at_once(what)) {
+  if (const auto value = what.on_device() ? std::nullopt : at_once(what)) {
     c.recorder().note(ops::facts_of(c, what, 0), flight::state::done);
     state.set_result({.source = what.peer, .bytes = *value});
     state.release_device();
     return true;
   }
   auto* const running = new (state.running_storage()) one_sided_operation(state);
-  if (!running->start([&state] { return carry_out(&state); })) return false;
+  const auto body = [&state] {
+    const call& given = state.what();
+    return given.on_device() ? detail::executor_part_of(given).execute(state) : carry_out(&state);
+  };
+  if (!running->start(body)) return false;
   running->finish();
   return true;
 }

@@ -16,6 +16,7 @@
 #include <new>
 #include <thread>
 #include <tutti/detail/flow.hpp>
+#include <tutti/extend/window_part.hpp>
 #include <tutti/shared_memory.hpp>
 #include <utility>
 
@@ -197,11 +198,12 @@ void window_state::notify(int rank, const target& t) noexcept {
   if (t.sleeps->load(std::memory_order_relaxed) != 0) t.near->notify(comm_->group().world_rank(rank));
 }
 
-visit::visit(window_state& w, int rank, target& t)
-    : visitors_(t.control->of[static_cast<std::size_t>(w.comm().rank()) % control_block::counters].visitors) {
-  visitors_.fetch_add(1, std::memory_order_seq_cst);
-  if (t.control->mark.load(std::memory_order_seq_cst) == t.mark) return;
-  visitors_.fetch_sub(1, std::memory_order_release);
+std::atomic<std::uint32_t>& begin_visit(window_state& w, int rank, target& t) {
+  std::atomic<std::uint32_t>& visitors =
+      t.control->of[static_cast<std::size_t>(w.comm().rank()) % control_block::counters].visitors;
+  visitors.fetch_add(1, std::memory_order_seq_cst);
+  if (t.control->mark.load(std::memory_order_seq_cst) == t.mark) return visitors;
+  visitors.fetch_sub(1, std::memory_order_release);
   throw error(
       errc::peer_left,
       fmt::format("{} has dropped its part of {}: keep a window on every rank until all are done with "
@@ -468,6 +470,20 @@ std::uint64_t window_state::signal_wait::await_resume() {
 }
 
 }  // namespace tutti::rma
+
+namespace tutti::extend::inline v1 {
+
+window_visit::window_visit(const window_ref& w, int rank) {
+  rma::target& t = w->target_of(rank);
+  if (t.control == nullptr)
+    throw error(errc::not_supported,
+                fmt::format("{} shares no memory of the host with this rank: it is on another host, or the "
+                            "transport is not shm",
+                            w->comm().group().describe(rank)));
+  visitors_ = &rma::begin_visit(*w, rank, t);
+}
+
+}  // namespace tutti::extend::inline v1
 
 namespace tutti::detail {
 

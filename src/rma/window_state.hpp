@@ -230,11 +230,13 @@ class window_state final : public p2p::message_taker, public core::source {
   base::ring_writer writer_;
 };
 
-// A visit to a rank's memory.
+// Begins a visit to a rank's memory: returns the counter to decrease at its end.
+// Errors: throws errc::peer_left if that rank has closed its window.
+std::atomic<std::uint32_t>& begin_visit(window_state& w, int rank, target& t);
+
 class visit {
  public:
-  // Throws errc::peer_left if that rank has closed its window.
-  visit(window_state& w, int rank, target& t);
+  visit(window_state& w, int rank, target& t) : visitors_(begin_visit(w, rank, t)) {}
   ~visit() { visitors_.fetch_sub(1, std::memory_order_release); }
   visit(const visit&) = delete;
   visit& operator=(const visit&) = delete;
