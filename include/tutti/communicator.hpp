@@ -412,12 +412,19 @@ class communicator {
   operation<tutti::window<element_of_t<B>>> window(B&& buffer, window_options how = {},
                                                    call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>, "window needs a writable buffer that outlives it: an lvalue, or a span");
-    static_assert(!detail::of_device<B>, "tutti: a window is memory of the host");
+    static_assert(!detail::of_device<B>,
+                  "tutti: a window is memory of the host, or a tutti::gpu::device_buffer");
     detail::call what(kind::window, state_, where);
     what.out = detail::view_of(buffer);
     if (how.signals < 0) throw error(errc::invalid_argument, "window: window_options::signals is negative");
     what.in.count = static_cast<std::size_t>(how.signals);
     return operation<tutti::window<element_of_t<B>>>(std::move(what));
+  }
+  // Of a gpu::device_buffer: a task that makes a gpu::window (tutti/gpu/window.hpp). The library that has the memory
+  // defines window_of().
+  template <detail::device_memory B>
+  auto window(B& buffer, window_options how = {}) const {
+    return window_of(*this, buffer, how);
   }
 
   // ---- failure ----

@@ -7,12 +7,14 @@
 #include "support/steady_state.hpp"
 
 #include <doctest/doctest.h>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
 #include <tutti/gpu/data_parallel.hpp>
+#include <tutti/gpu/window.hpp>
 #include <utility>
 #include <vector>
 
@@ -62,6 +64,25 @@ task<> trains(device_rank r, std::shared_ptr<bucketing::any_gradient_hook> hook,
   co_await allocate_nothing(r.at.world, t, training_programs, 50);
 }
 
+struct windowed {
+  const gpu::window<float>* window;
+  const device_rank* rank;
+  std::uint64_t* signals;
+};
+task<> puts_and_gets(windowed of, int times) {
+  const device_rank& r = *of.rank;
+  for (int i = 0; i < times; ++i) {
+    co_await of.window->put_signal(r.a, other_of(r), 0, 0, r.at.stream);
+    co_await of.window->wait_signal(0, [least = ++*of.signals](std::uint64_t n) { return n >= least; });
+    co_await of.window->get(r.a, other_of(r), 0, r.at.stream);
+  }
+}
+struct named_puts {
+  const char* name;
+  task<> (*body)(windowed of, int times);
+};
+constexpr named_puts window_programs[] = {{"put_signal, wait_signal, get", &puts_and_gets}};
+
 task<> on_device(communicator world, const opening* open, gpu::backend by) {
   gpu::open_options how;
   how.chunk_bytes = 4096;
@@ -69,6 +90,13 @@ task<> on_device(communicator world, const opening* open, gpu::backend by) {
   const device_rank here = co_await open_device_rank(world, (*open)(world), how);
   TUTTI_EXPECT(gpu::backend_for(world.all_reduce(here.a, sum, here.at.stream)).with == by);
   co_await allocate_nothing(world, here, device_programs, 50);
+  if (by != gpu::backend::nccl) {
+    gpu::device_buffer<float> field(here.at.device, device_floats);
+    const gpu::window w = co_await world.window(field);
+    std::uint64_t signals = 0;
+    co_await allocate_nothing(world, windowed{&w, &here, &signals}, window_programs, 50);
+    co_await world.barrier();
+  }
   co_await trains(here, nullptr, false);
   co_await trains(here, gpu::float16_hook(), true);
   co_await trains(here, float16_hook(), false);

@@ -62,6 +62,8 @@ void stage(const stand_in& on) {
     CHECK_MESSAGE(result.exit_code == 0, result.output);
     CHECK_MESSAGE(result.says("2 ranks: all right"), result.output);
     CHECK_MESSAGE(result.says(why), result.output);
+    const bool opens = !variable.ends_with("=refused");
+    CHECK_MESSAGE(opens != result.says("no window: window on rank"), result.output);
   };
   check(on.variable_of_ipc + "=refused", on.opening);
   check(on.variable_of_ipc + "=elsewhere", "is not what is read there");
@@ -75,13 +77,14 @@ void disagree(const stand_in& on) {
 }
 
 void die(const stand_in& on) {
-  for (const int mortal : {0, 1}) {
-    const auto killed =
-        job(on, 3, "die " + std::to_string(mortal), "TUTTI_TIMEOUT=30", "--on-failure continue");
-    for (const int rank : {0, 1, 2})
-      if (rank != mortal)
-        CHECK_MESSAGE(killed.says("rank " + std::to_string(rank) + ": told"), killed.output);
-  }
+  for (const std::string mode : {"die", "window-die"})
+    for (const int mortal : {0, 1}) {
+      const auto killed =
+          job(on, 3, mode + " " + std::to_string(mortal), "TUTTI_TIMEOUT=30", "--on-failure continue");
+      for (const int rank : {0, 1, 2})
+        if (rank != mortal)
+          CHECK_MESSAGE(killed.says("rank " + std::to_string(rank) + ": told"), killed.output);
+    }
   const auto left = job(on, 3, "leave", "TUTTI_TIMEOUT=30");
   for (const int rank : {0, 2})
     CHECK_MESSAGE(left.says("rank " + std::to_string(rank) + ": told"), left.output);

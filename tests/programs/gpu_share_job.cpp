@@ -5,6 +5,7 @@
 //   staged         they do not
 //   die RANK       this rank is killed after the first collective
 //   leave          rank 1 leaves after the first collective
+//   window-die RANK   this rank is killed when it has a window; the others' operations on theirs end
 //   mismatch       rank 1 calls a collective of another length
 //   pairs K FILE   process K of two, with two ranks each, which meet at FILE
 //   nccl           by NCCL, which takes the ranks for ranks of other hosts if NCCL_HOSTID differs
@@ -23,6 +24,7 @@
 #include <tutti/cuda.hpp>
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/open.hpp>
+#include <tutti/gpu/window.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
@@ -189,6 +191,48 @@ task<> a_step_of_training(place at) {
   expect(same.agree(), "compare_replicas", at.world.rank());
 }
 
+// Each rank writes its block in the windows of all, and reads them.
+task<> windows(place at, std::size_t n) {
+  const int me = at.world.rank(), ranks = at.world.size();
+  gpu::device_buffer<float> field(at.device, n * static_cast<std::size_t>(ranks)), mine(at.device, n),
+      theirs(at.device, field.size());
+  gpu::window w = co_await at.world.window(field, {.signals = 1});
+  co_await at.stream.upload(mine, numbers<float>(me, n));
+  for (int r = 0; r < ranks; ++r)
+    co_await w.put_signal(mine, r, n * static_cast<std::size_t>(me), 0, at.stream);
+  const auto all_have_come = [ranks](std::uint64_t signals) {
+    return signals >= static_cast<std::uint64_t>(ranks);
+  };
+  co_await w.wait_signal(0, all_have_come);
+  std::vector<float> expected, got(field.size());
+  for (int r = 0; r < ranks; ++r)
+    for (const float x : numbers<float>(r, n)) expected.push_back(x);
+  co_await at.stream.download(got, field);
+  expect(got == expected, "put_signal", me);
+  for (int r = 0; r < ranks; ++r) {
+    co_await at.stream.fill(theirs, std::byte{0});
+    co_await w.get(theirs, r, 0, at.stream);
+    co_await at.stream.download(got, theirs);
+    expect(got == expected, "get", me);
+  }
+  co_await at.world.barrier();
+}
+
+task<int> killed_with_a_window(place at) {
+  const int me = at.world.rank();
+  gpu::device_buffer<float> field(at.device, 1000);
+  gpu::window w = co_await at.world.window(field, {.signals = 1});
+  co_await w.put_signal(field, (me + 1) % at.world.size(), 0, 0, at.stream);
+  co_await w.wait_signal(0, [](std::uint64_t n) { return n >= 1; });
+  co_await at.world.barrier();
+  if (me == mortal) ::raise(SIGKILL);
+  const auto told = co_await tutti::as_result(w.wait_signal(0, [](std::uint64_t n) { return n >= 2; }));
+  std::printf("rank %d: told: %s\n", me, told.message.c_str());
+  const auto put = co_await tutti::as_result(w.put(field, mortal, 0, at.stream));
+  expect(put.error == errc::peer_failed || put.error == errc::communicator_failed, "a put", me);
+  co_return told.error == errc::peer_failed&& wrong == 0 ? 0 : 1;
+}
+
 // What NCCL has beside collectives, and collectives of some ranks only.
 task<> exchange_register_and_split(place at) {
   const communicator world = at.world;
@@ -259,6 +303,10 @@ task<int> job(communicator world, std::string mode) {
     const int code = co_await killed_in_nccl(at);
     co_return code;
   }
+  if (mode == "window-die") {
+    const int code = co_await killed_with_a_window(at);
+    co_return code;
+  }
   const int me = world.rank();
   gpu::device_buffer<float> a(dev, mode == "mismatch" && me == 1 ? 30'000 : 100'000);
 
@@ -287,6 +335,12 @@ task<int> job(communicator world, std::string mode) {
   co_await every_collective<double>(at, 0);
   co_await many_in_flight(at, staged.world);
   co_await a_step_of_training(at);
+  for (const std::size_t n : {1, 5000, 70'000})
+    if (shared) co_await windows(at, n);
+  if (mode == "staged") {
+    const auto refused = co_await tutti::as_result(world.window(a));
+    if (me == 0 && refused.error) std::printf("no window: %s\n", refused.message.c_str());
+  }
   if (by_nccl) co_await exchange_register_and_split(at);
   // Communicators made and destroyed in turn: each reuses the memory of the one before.
   for (const std::size_t n : {5000, 10, 10, 10, 10}) {

@@ -10,6 +10,7 @@
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/gpu/stream.hpp>
+#include <tutti/gpu/window.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/nccl.hpp>
 #include <tutti/oneccl.hpp>

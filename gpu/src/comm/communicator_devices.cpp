@@ -253,17 +253,7 @@ task<> device_call::execute(tutti::extend::operation_state& op) {
   on.check();
   const communicator handle(what.comm);
   work_ = make_recycled<work_state>(after_->shared_on(), made(what));
-  // Releases the streams that wait for the operation.
-  const scope_exit release([this] {
-    const std::shared_ptr<work_state> w = std::exchange(work_, nullptr);
-    w->what.whole = nullptr;
-    w->what.ready.reset();
-    if (!w->done) {
-      const error ended(errc::cancelled, "it has ended early");
-      if (w->stop != nullptr) w->stop(*w, ended);
-      if (!w->enqueued) w->fail(ended);
-    }
-  });
+  const scope_exit release([this] { end_work(); });
   work_->what.ready = std::shared_ptr<void>(
       on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
       frame_allocator<std::byte>());

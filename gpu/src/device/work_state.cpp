@@ -88,4 +88,14 @@ void work_state::make_wait(stream_state& s) {
   gates_.push_back(s.close(on));
 }
 
+void working_part::end_work() noexcept {
+  const std::shared_ptr<work_state> w = std::exchange(work_, nullptr);
+  w->what.whole = nullptr;
+  w->what.ready.reset();
+  if (w->done) return;
+  const error ended(errc::cancelled, "it has ended early");
+  if (w->stop != nullptr) w->stop(*w, ended);
+  if (!w->enqueued) w->fail(ended);
+}
+
 }  // namespace tutti::gpu::impl

@@ -90,6 +90,8 @@ class working_part {
 
  protected:
   virtual ~working_part() = default;
+  // When the operation has ended, in whatever way. Releases the streams that wait for it.
+  void end_work() noexcept;
   std::shared_ptr<work_state> work_;
 };
 
