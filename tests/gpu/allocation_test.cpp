@@ -64,24 +64,22 @@ task<> trains(device_rank r, std::shared_ptr<bucketing::any_gradient_hook> hook,
   co_await allocate_nothing(r.at.world, t, training_programs, 50);
 }
 
-struct windowed {
+struct windowed : device_rank {
   const gpu::window<float>* window;
-  const device_rank* rank;
   std::uint64_t* signals;
 };
-task<> puts_and_gets(windowed of, int times) {
-  const device_rank& r = *of.rank;
-  for (int i = 0; i < times; ++i) {
-    co_await of.window->put_signal(r.a, other_of(r), 0, 0, r.at.stream);
-    co_await of.window->wait_signal(0, [least = ++*of.signals](std::uint64_t n) { return n >= least; });
-    co_await of.window->get(r.a, other_of(r), 0, r.at.stream);
-  }
-}
 struct named_puts {
   const char* name;
-  task<> (*body)(windowed of, int times);
+  task<> (*body)(windowed r, int times);
 };
-constexpr named_puts window_programs[] = {{"put_signal, wait_signal, get", &puts_and_gets}};
+constexpr named_puts window_programs[] = {
+    {"put_signal, wait_signal, get", [](windowed r, int times) -> task<> {
+       while (times-- > 0) {
+         co_await r.window->put_signal(r.a, other_of(r), 0, 0, r.at.stream);
+         co_await r.window->wait_signal(0, [least = ++*r.signals](std::uint64_t n) { return n >= least; });
+         co_await r.window->get(r.a, other_of(r), 0, r.at.stream);
+       }
+     }}};
 
 task<> on_device(communicator world, const opening* open, gpu::backend by) {
   gpu::open_options how;
@@ -94,7 +92,7 @@ task<> on_device(communicator world, const opening* open, gpu::backend by) {
     gpu::device_buffer<float> field(here.at.device, device_floats);
     const gpu::window w = co_await world.window(field);
     std::uint64_t signals = 0;
-    co_await allocate_nothing(world, windowed{&w, &here, &signals}, window_programs, 50);
+    co_await allocate_nothing(world, windowed{here, &w, &signals}, window_programs, 50);
     co_await world.barrier();
   }
   co_await trains(here, nullptr, false);

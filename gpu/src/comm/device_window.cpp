@@ -339,6 +339,7 @@ task<> window_call::execute(tutti::extend::operation_state& op) {
 
 call call_on(const window_ptr& w, operation_kind kind, view local, int rank, std::size_t offset, int signal,
              std::uint64_t value, const stream& after, call_site where) {
+  if (w == nullptr) throw error(errc::invalid_argument, "an operation on a window that is empty");
   call what(kind, tutti::extend::communicator_of(w->signals()), where);
   what.peer = rank;
   what.tag = signal;

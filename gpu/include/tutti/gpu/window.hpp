@@ -83,7 +83,7 @@ class window : tutti::window<T> {
   template <DeviceMemory B>
   tutti::operation<> put(const B& data, int rank, std::size_t offset, const stream& after,
                          call_site where = call_site::current()) const {
-    return on(kind::put, data, rank, offset, detail::any_signal, 0, after, where);
+    return on(kind::put, data, rank, offset, any_tag, 0, after, where);
   }
   // Writes `data`, then adds 1, or `value`, to signal `signal` of `rank`.
   template <DeviceMemory B>
@@ -100,7 +100,7 @@ class window : tutti::window<T> {
   template <WritableDeviceMemory B>
   tutti::operation<> get(const B& data, int rank, std::size_t offset, const stream& after,
                          call_site where = call_site::current()) const {
-    return on(kind::get, data, rank, offset, detail::any_signal, 0, after, where);
+    return on(kind::get, data, rank, offset, any_tag, 0, after, where);
   }
 
   using signals::compare_exchange, signals::fetch_add, signals::signal, signals::wait_signal;
@@ -111,7 +111,6 @@ class window : tutti::window<T> {
                         const stream& after, call_site where) const {
     static_assert(std::is_same_v<element_of_t<B>, T>,
                   "tutti: the buffer needs the element type of the window");
-    detail::require_window(state_ != nullptr);
     return tutti::operation<>(
         impl::call_on(state_, of, impl::view_of(data), rank, offset, signal, value, after, where));
   }
