@@ -90,6 +90,7 @@ task<> in_order_of_streams(communicator world, bench* on) {
   tutti::request getting = tutti::start(w.get(back, right_of(world), 0, other));
   co_await tutti::sleep_for(3ms);
   TUTTI_EXPECT(!putting.done() && !getting.done() && w.signal(0) == 0);
+  co_await world.barrier();  // no rank has opened its gate
   closed.open();
   co_await up;
   co_await putting;

@@ -216,6 +216,14 @@ task<> windows(place at, std::size_t n) {
     expect(got == expected, "get", me);
   }
   co_await at.world.barrier();
+  if (me == 0) {  // its memory stays until the others have closed it
+    w = {};
+    field = {};
+  }
+  co_await at.world.barrier();
+  if (me == 0) co_return;
+  const auto gone = co_await tutti::as_result(w.get(mine, 0, 0, at.stream));
+  expect(gone.error == errc::peer_left, "get of a window that was dropped", me);
 }
 
 task<int> killed_with_a_window(place at) {
