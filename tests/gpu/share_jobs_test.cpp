@@ -107,6 +107,11 @@ TEST_CASE("processes reduce on the device that they share") {
   share(cuda(), 2);
   share(cuda(), 3);
 }
+TEST_CASE("processes with devices of their own have windows") {
+  const auto result = job(cuda(), 2, "peers");
+  CHECK_MESSAGE(result.exit_code == 0, result.output);
+  CHECK_MESSAGE(result.says("2 ranks: all right"), result.output);
+}
 TEST_CASE("two ranks in each of two processes") { share_in_pairs(cuda()); }
 TEST_CASE("processes that cannot share memory stage their data, and say why") { stage(cuda()); }
 TEST_CASE("processes that call different collectives all hear of it") { disagree(cuda()); }

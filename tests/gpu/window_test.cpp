@@ -59,6 +59,7 @@ task<> put_everywhere(communicator world, bench* on) {
     for (int r = 0; r < world.size(); ++r)
       for (const float x : numbers(r, n)) expected.push_back(x);
     co_await expect<float>(at.stream, w.local(), expected);
+    co_await world.barrier();  // the others' windows have all blocks, too
     for (int r = 0; r < world.size(); ++r) {
       co_await at.stream.fill(theirs, std::byte{0});
       co_await w.get(theirs, r, 0, at.stream);

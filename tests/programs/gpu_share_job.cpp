@@ -5,6 +5,7 @@
 //   staged         they do not
 //   die RANK       this rank is killed after the first collective
 //   leave          rank 1 leaves after the first collective
+//   peers          the stand-in for CUDA has a device for each rank, and they have windows
 //   window-die RANK   this rank is killed when it has a window; the others' operations on theirs end
 //   mismatch       rank 1 calls a collective of another length
 //   pairs K FILE   process K of two, with two ranks each, which meet at FILE
@@ -209,6 +210,7 @@ task<> windows(place at, std::size_t n) {
     for (const float x : numbers<float>(r, n)) expected.push_back(x);
   co_await at.stream.download(got, field);
   expect(got == expected, "put_signal", me);
+  co_await at.world.barrier();  // the others' windows have all blocks, too
   for (int r = 0; r < ranks; ++r) {
     co_await at.stream.fill(theirs, std::byte{0});
     co_await w.get(theirs, r, 0, at.stream);
@@ -302,11 +304,16 @@ task<int> killed_in_nccl(place at) {
 }
 
 task<int> job(communicator world, std::string mode) {
-  const gpu::device dev = on_level_zero ? tutti::level_zero::open(world, 0) : tutti::cuda::open(world, 0);
+  const int ordinal = mode == "peers" ? world.rank() : 0;
+  const gpu::device dev =
+      on_level_zero ? tutti::level_zero::open(world, ordinal) : tutti::cuda::open(world, ordinal);
   communicator beside = co_await world.duplicate();
   const place staged = co_await open(beside, dev, gpu::backend::staged);
   const bool by_nccl = mode.starts_with("nccl");
-  const place at = co_await open(world, dev, by_nccl ? gpu::backend::nccl : gpu::backend::automatic);
+  const place at = co_await open(world, dev,
+                                 by_nccl           ? gpu::backend::nccl
+                                 : mode == "peers" ? gpu::backend::staged
+                                                   : gpu::backend::automatic);
   if (mode == "nccl-die") {
     const int code = co_await killed_in_nccl(at);
     co_return code;
@@ -329,7 +336,7 @@ task<int> job(communicator world, std::string mode) {
     std::printf("rank %d: told: %s\n", me, told.message.c_str());
     co_return told.error && (mode != "mismatch" || told.error == errc::mismatch) ? 0 : 1;
   }
-  co_await the_first_ones(at);
+  if (mode != "peers") co_await the_first_ones(at);
   const bool shared = gpu::backend_for(world.broadcast(a, 0, at.stream)).with == gpu::backend::one_device;
   expect(by_nccl || shared == (mode == "shared"), shared ? "shared memory" : "memory of its own", me);
   for (const auto& refusal : gpu::backend_for(world.all_to_all(a, a, at.stream)).not_by)
@@ -344,7 +351,7 @@ task<int> job(communicator world, std::string mode) {
   co_await many_in_flight(at, staged.world);
   co_await a_step_of_training(at);
   for (const std::size_t n : {1, 5000, 70'000})
-    if (shared) co_await windows(at, n);
+    if (shared || mode == "peers") co_await windows(at, n);
   if (mode == "staged") {
     const auto refused = co_await tutti::as_result(world.window(a));
     if (me == 0 && refused.error) std::printf("no window: %s\n", refused.message.c_str());
@@ -359,6 +366,14 @@ task<int> job(communicator world, std::string mode) {
   co_await world.all_reduce(wrong, tutti::sum);
   if (me == 0 && wrong == 0) std::printf("%d ranks: all right\n", world.size());
   co_return wrong == 0 ? 0 : 1;
+}
+
+// Gives the stand-in for CUDA so many devices.
+void make_devices(int n) {
+  void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW);
+  using function = void (*)(int, std::uint64_t, std::uint64_t, int);
+  const auto reset = reinterpret_cast<function>(::dlsym(library, "tutti_fake_cuda_reset"));
+  if (reset != nullptr) reset(n, 0, 0, 1);
 }
 
 // Returns 1 if the emulated driver has counted misuse, or memory that is not freed.
@@ -424,6 +439,7 @@ int main(int argc, char** argv) {
     return code != 0 ? code : found;
   }
   if (mode.ends_with("die") && argc == 3) mortal = std::atoi(argv[2]);
+  if (mode == "peers") make_devices(2);
   int rank = -1;
   const int code = tutti::run([&](communicator world) {
     rank = world.rank();
