@@ -50,8 +50,9 @@ extend::call call_on(const window_ptr& w, extend::operation_kind kind, view loca
 //
 // Buffers, errors and cancellation are as of tutti::window, with these differences. A copy that the device has begun is
 // finished, though the operation ends early; memory given as a device_span must stay valid until then. Dropping the window
-// waits for this rank's copies, for 10 s at most. The buffer's memory stays allocated until ranks of other
-// processes have dropped theirs. It is never freed if one of them fails, or the communicator fails or ends, before.
+// waits for this rank's copies; a device that is stuck holds it up for 20 s. The buffer's memory stays allocated until
+// ranks of other processes have dropped theirs. It is never freed if one of them fails, or the communicator fails or ends,
+// before. Make and drop a window while no gate is closed.
 // Cost: a copy on a stream of the window's, and two turns of the loop. No allocation in steady state.
 template <class T>
 class window : tutti::window<T> {
