@@ -19,27 +19,18 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 namespace {
 
-constexpr int probes = 4;
-
-// Makes the kernel probe the other side's kernel, and give up data that were sent in vain.
-void watch(core::stream_socket& socket, std::chrono::milliseconds silence) {
-  const auto all = silence.count();
-  const int interval = static_cast<int>(std::max<std::int64_t>(1, all / 1000 / probes));
-  const auto patience = static_cast<unsigned>(std::max<std::int64_t>(1000, all));
-  const int on = 1;
-  const int fd = socket.native_handle();
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &interval, sizeof interval);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
+// Makes the kernel give up data that were sent in vain.
+void limit_wait(core::stream_socket& socket, std::chrono::milliseconds silence) {
+  const auto patience = static_cast<unsigned>(std::max<std::int64_t>(1000, silence.count()));
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
 }
 
 }  // namespace
 
 control_link::control_link(core::stream_socket socket, std::chrono::milliseconds silence)
     : name_(core::peer_text(socket)), stream_(std::move(socket)) {
-  watch(stream_.socket(), silence);
+  stream_.notice_silence(silence);
+  limit_wait(stream_.socket(), silence);
 }
 
 void control_link::start(handlers to) {

@@ -4,11 +4,16 @@
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -19,12 +24,24 @@ constexpr std::size_t length_bytes = 4;
 constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
 // As long as messages come without a pause, before the loop gets its turn.
 constexpr std::chrono::milliseconds time_slice{1};
+constexpr int most_idle_s = 32767;  // the kernel refuses more
 
 std::span<const std::uint8_t> as_bytes(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
 }  // namespace
+
+void message_stream::notice_silence(std::chrono::milliseconds silence) {
+  constexpr int on = 1, probes = 4;
+  const int interval =
+      static_cast<int>(std::clamp<std::int64_t>(silence.count() / 1000 / probes, 1, most_idle_s));
+  const int fd = socket_.native_handle();
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &interval, sizeof interval);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
 
 void message_stream::send(std::string message) {
   if (!socket_.is_open()) return;

@@ -6,6 +6,7 @@
 #include "core/socket_io.hpp"
 #include "core/wakeup.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -24,6 +25,8 @@ class message_stream {
   explicit message_stream(core::stream_socket socket, std::size_t limit = most_queued_bytes)
       : socket_(std::move(socket)), limit_(limit), sent_(socket_.get_executor()) {}
 
+  // Makes the kernel probe the other side's kernel while nothing is sent: the stream closes after such a silence.
+  void notice_silence(std::chrono::milliseconds silence);
   // Queues a message; does nothing after close(). If it cannot be sent, or more than the limit would wait, the stream
   // closes, which the receiver sees.
   void send(std::string message);

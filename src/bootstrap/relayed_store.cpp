@@ -11,6 +11,17 @@
 #include <utility>
 
 namespace tutti::bootstrap {
+namespace {
+
+constexpr const char* reopening = "";  // as a key that is asked for
+
+// Whether it may be carried out twice.
+bool is_read(const store_request& what) {
+  return what.waits() || what.operation == store_operation::count ||
+         (what.operation == store_operation::compare_exchange && what.expected == what.value);
+}
+
+}  // namespace
 
 // While it lives, its owner asks for this key.
 class relayed_store::turn {
@@ -28,6 +39,35 @@ class relayed_store::turn {
   const std::string key_;
 };
 
+// Waits for the one that asks for the key; false: the deadline has passed.
+task<bool> relayed_store::others(const std::string& key, core::time_point deadline) {
+  const store_contents::watch asking(answered_, key, executor_);
+  co_return co_await asking.changed().wait(deadline, "waiting for a value");
+}
+
+task<store_answer> relayed_store::ask(store_request what) {
+  const core::time_point deadline = detail::after(time_.now(), what.timeout);
+  for (;;) {
+    const std::shared_ptr<store> at = of_;
+    result<store_answer> found = co_await as_result(at->perform(what));
+    if (found) co_return std::move(found.value);
+    if (found.error != errc::peer_failed || !open_ || !is_read(what)) throw base::error_of(found);
+    while (of_ == at) {
+      if (asked_.contains(reopening)) {
+        const bool in_time = co_await others(reopening, deadline);
+        if (!in_time) throw base::error_of(found);
+        continue;
+      }
+      const turn mine(*this, reopening);
+      result<std::unique_ptr<store>> opened =
+          co_await as_result(open_(core::time_left(deadline, time_.now())));
+      if (!opened) throw base::error_of(found);
+      of_ = std::move(opened.value);
+    }
+    what.timeout = core::time_left(deadline, time_.now());
+  }
+}
+
 task<store_answer> relayed_store::carry_out(store_request what) {
   const std::chrono::milliseconds timeout = what.timeout;
   const core::time_point deadline = detail::after(time_.now(), timeout);
@@ -40,14 +80,13 @@ task<store_answer> relayed_store::carry_out(store_request what) {
       co_return std::move(answer);
     }
     if (asked_.contains(what.key)) {
-      const store_contents::watch others(answered_, what.key, executor_);
-      const bool in_time = co_await others.changed().wait(deadline, "waiting for a value");
+      const bool in_time = co_await others(what.key, deadline);
       if (!in_time) throw_missing_key(what, name());
       continue;
     }
     const turn mine(*this, what.key);
     what.timeout = std::min(longest_, left());
-    result<store_answer> found = co_await as_result(of_->perform(what));
+    result<store_answer> found = co_await as_result(ask(what));
     if (found) {
       const std::string& text = found.value.text;
       if (kept_bytes_ + text.size() > most_kept) {
@@ -63,7 +102,7 @@ task<store_answer> relayed_store::carry_out(store_request what) {
       throw_missing_key(what, name());
     }
   }
-  co_return co_await of_->perform(std::move(what));
+  co_return co_await ask(std::move(what));
 }
 
 }  // namespace tutti::bootstrap

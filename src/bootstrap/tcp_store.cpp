@@ -50,10 +50,11 @@ struct tcp_store::impl {
     std::optional<store_answer> answer;  // still empty after the notification: the connection broke
   };
 
-  impl(boost::asio::any_io_executor e, std::string n, core::stream_socket s)
+  impl(boost::asio::any_io_executor e, std::string n, core::stream_socket s, milliseconds silence)
       : executor(std::move(e)),
         name(std::move(n)),
         stream(std::move(s), SIZE_MAX) {  // requests wait in memory of their callers anyway
+    stream.notice_silence(silence);
     reader.start(read_answers());
   }
 
@@ -164,7 +165,7 @@ task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_ex
                       "output",
                       rank, place, base::duration_text(timeout), last_failure);
   std::unique_ptr<tcp_store> made(new tcp_store(
-      std::make_shared<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+      std::make_shared<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket), timeout)));
   made->set_timeout(timeout);
   co_return std::move(made);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/store_relay.hpp"
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <chrono>
 #include <tutti/error.hpp>
 
 #include "bootstrap/address.hpp"
@@ -24,26 +26,28 @@ int store_relay::open(const start_ranks& start) {
   return port_;
 }
 
-task<std::unique_ptr<store>> store_relay::connect(start_ranks start) {
+task<std::unique_ptr<store>> store_relay::connect(start_ranks start, std::chrono::milliseconds most) {
+  const std::chrono::milliseconds timeout = std::min(options_.node_timeout, most);
   const auto executor = loop_.get_executor();
   if (!options_.store.empty()) {
     std::unique_ptr<store> in_etcd =
-        co_await etcd_store::connect(executor, store_of_run(options_, start.job_id), options_.node_timeout,
+        co_await etcd_store::connect(executor, store_of_run(options_, start.job_id), timeout,
                                      bootstrap::launcher_tls_of_etcd(options_.store));
     co_return std::move(in_etcd);
   }
   std::unique_ptr<store> of_node_0 = co_await tcp_store::connect_to_listening(
       executor, options_.master->host, static_cast<std::uint16_t>(start.store_port), secret_,
-      start.first_rank, options_.node_timeout, tls_);
+      start.first_rank, timeout, tls_);
   co_return std::move(of_node_0);
 }
 
 task<> store_relay::serve(base::unique_fd listening, start_ranks start) {
   try {
-    std::unique_ptr<store> of = co_await connect(start);
+    std::unique_ptr<store> of = co_await connect(start, options_.node_timeout);
     if (port_of(listening) != port_) co_return;  // of an earlier start
-    auto here = std::make_unique<bootstrap::relayed_store>(loop_.get_executor(), std::move(of),
-                                                           bootstrap::serves_others);
+    auto here = std::make_unique<bootstrap::relayed_store>(
+        loop_.get_executor(), std::move(of), bootstrap::serves_others,
+        [this, start](std::chrono::milliseconds most) { return connect(start, most); });
     server_ = tcp_store_server::adopt(loop_.get_executor(), listening.get(), secret_, tls_, std::move(here));
     listening.release();
   } catch (const error&) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // store_relay: where nodes come and go, the ranks of this node reach the store in which they meet through their launcher:
-// it has one connection, and asks once for what they all want to know.
+// it has one connection, which it makes again when it breaks, and asks once for what they all want to know.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <tutti/scope.hpp>
@@ -29,7 +30,7 @@ class store_relay {
   int open(const start_ranks& start);
 
  private:
-  task<std::unique_ptr<store>> connect(start_ranks start);
+  task<std::unique_ptr<store>> connect(start_ranks start, std::chrono::milliseconds most);
   task<> serve(base::unique_fd listening, start_ranks start);
 
   boost::asio::io_context& loop_;

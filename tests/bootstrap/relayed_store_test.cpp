@@ -3,10 +3,12 @@
 
 #include "bootstrap/watched_store.hpp"
 #include "core/running_task.hpp"
+#include "core/wakeup.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -32,7 +34,17 @@ struct relay {
     store.emplace(
         context.get_executor(), std::move(of),
         [](const store_request& what) { return what.key.starts_with("once/") && is_read(what); },
-        core::platform::real(), longest);
+        [this](std::chrono::milliseconds timeout) { return open(this, timeout); }, core::platform::real(),
+        longest);
+  }
+  static task<std::unique_ptr<tutti::store>> open(relay* self, std::chrono::milliseconds timeout) {
+    ++self->opened;
+    if (self->out_of_reach) throw error(errc::join_failed, "out of reach");
+    co_await self->reachable.wait(core::deadline_after(timeout));
+    self->by.broken = false;
+    std::unique_ptr<tutti::store> again =
+        std::make_unique<watched_store>(self->context.get_executor(), self->contents, self->by);
+    co_return std::move(again);
   }
   static bool is_read(const store_request& what) {
     return what.operation == store_operation::get ||
@@ -65,6 +77,9 @@ struct relay {
   boost::asio::io_context context;
   memory_store contents{context.get_executor()};
   watched_store::watch by;
+  int opened = 0;
+  core::wakeup reachable{context.get_executor()};
+  bool out_of_reach = false;
   std::optional<bootstrap::relayed_store> store;
   std::deque<asking> all;
 };
@@ -140,13 +155,60 @@ TEST_SUITE("bootstrap/relayed_store") {
 
   TEST_CASE("an error of the store reaches all that ask, and is not kept") {
     relay at;
-    at.by.broken = true;
+    at.by.broken = at.out_of_reach = true;
     for (int i = 0; i < 3; ++i) at.ask("once/a");
     test::run_until(at.context, [&] { return at.all.back().done; });
     for (const relay::asking& one : at.all) CHECK(one.failed);
     at.by.broken = false;
     run_task(at.context, at.contents.set("once/a", "1"));
     CHECK(run_task(at.context, at.store->get("once/a")) == "1");
+  }
+
+  TEST_CASE("a store that has gone is opened again, once for all, and they read there") {
+    relay at;
+    run_task(at.context, at.contents.set("progress", "1"));
+    at.by.broken = true;
+    for (const char* const key : {"progress", "once/a", "once/a", "once/b"}) at.ask(key);
+    at.settle();
+    CHECK(at.opened == 1);
+    at.reachable.notify();
+    test::run_until(at.context, [&] { return at.all.front().done; });
+    CHECK(at.all.front().text == "1");
+    for (const char* const key : {"once/a", "once/b"}) run_task(at.context, at.contents.set(key, "2"));
+    test::run_until(at.context, [&] { return std::ranges::all_of(at.all, &relay::asking::done); });
+    CHECK(std::ranges::count(at.all, "2", &relay::asking::text) == 3);
+    CHECK(at.opened == 1);
+    at.by.broken = true;
+    at.reachable.notify();
+    CHECK(run_task(at.context, at.store->compare_exchange("once/c", "", "")).exchanged);
+    CHECK(at.opened == 2);
+  }
+
+  TEST_CASE("another opens the store when the one that does leaves, and none waits longer than it may") {
+    relay at;
+    at.by.broken = true;
+    at.ask("once/a");
+    at.ask("once/b");
+    at.settle();
+    relay::asking& hasty = at.ask("once/c", 1ms);
+    test::run_until(at.context, [&] { return hasty.done; });
+    CHECK(hasty.failed);
+    at.all.pop_front();
+    at.settle();
+    CHECK(at.opened == 2);
+    at.reachable.notify();
+    run_task(at.context, at.contents.set("once/b", "1"));
+    test::run_until(at.context, [&] { return at.all.front().done; });
+    CHECK(at.all.front().text == "1");
+  }
+
+  TEST_CASE("a change is not repeated, for it may have happened") {
+    relay at;
+    at.by.broken = true;
+    at.reachable.notify();
+    CHECK(test::failure_of([&] { run_task(at.context, at.store->set("progress", "1")); }).code ==
+          errc::peer_failed);
+    CHECK(at.by.requests == 1);
   }
 
   TEST_CASE("it keeps a limited number of bytes") {

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -615,6 +616,24 @@ TEST_CASE("a request for which the server has no memory fails, and nothing else 
   CHECK(f.code == errc::resources);
   CHECK_MESSAGE(f.says("no memory"), f.text);
   run_task(context, client->set("another", "v"));
+}
+
+TEST_CASE("a client notices that the host of the server has gone while nothing is sent") {
+  const served server;
+  boost::asio::io_context context;
+  const auto client = join(context, server.port);
+  int watched = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in to{};
+    int seconds = 0;
+    socklen_t length = sizeof to, size = sizeof seconds;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&to), &length) != 0 ||
+        to.sin_port != htons(server.port))
+      continue;
+    ::getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, &size);
+    if (seconds == 5) ++watched;  // a quarter of the time for connecting
+  }
+  CHECK(watched == 1);
 }
 
 TEST_CASE("clients leave the server descriptors for all else, and those refused try again") {

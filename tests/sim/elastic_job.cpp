@@ -362,7 +362,7 @@ void node::execute(const command& what) {
     reached = std::make_unique<message_store>(*this);
     if (world.rank() > 0)
       reached = std::make_unique<bootstrap::relayed_store>(
-          world.get_executor(), std::move(reached), bootstrap::serves_others,
+          world.get_executor(), std::move(reached), bootstrap::serves_others, nullptr,
           core::loop::current()->engine().platform(), longest_request);
     for (int i = 0; i < ranks; ++i) start_process(given.first_rank + i, given.restart_count, given.newcomer);
   } else if (std::holds_alternative<launch::stop_ranks>(what)) {
