@@ -85,7 +85,7 @@ task<store_answer> relayed_store::carry_out(store_request what) {
       continue;
     }
     const turn mine(*this, what.key);
-    what.timeout = std::min(longest_, left());
+    what.timeout = what.waits() ? std::min(longest_, left()) : left();
     result<store_answer> found = co_await as_result(ask(what));
     if (found) {
       const std::string& text = found.value.text;

@@ -141,6 +141,16 @@ TEST_SUITE("bootstrap/relayed_store") {
     CHECK(patient.text == "1");
   }
 
+  TEST_CASE("a read that waits for no key has all the time that it is given") {
+    relay at(1ms);
+    at.by.silent = true;
+    const auto since = core::clock::now();
+    const failure late =
+        test::failure_of([&] { run_task(at.context, at.store->compare_exchange("once/a", "", "", 30ms)); });
+    CHECK(late.code == errc::timed_out);
+    CHECK(core::clock::now() - since >= 30ms);
+  }
+
   TEST_CASE("what may change is not kept, nor is what is missing") {
     relay at;
     run_task(at.context, at.store->set("progress", "1"));
