@@ -54,6 +54,12 @@ void acceptor::close() {
   }
 }
 
+int acceptor::unproved() const noexcept {
+  int all = 0;
+  for (const auto& l : listeners_) all += l->admission.present();
+  return all;
+}
+
 task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
   if (has_room_ && !has_room_()) co_return;

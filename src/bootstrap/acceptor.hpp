@@ -39,6 +39,8 @@ class acceptor {
   void open(base::unique_fd socket);
   // Stops listening. Handshakes in progress are finished as before.
   void close();
+  // Connections that have not proved themselves yet.
+  int unproved() const noexcept;
 
  private:
   struct listening {

@@ -235,7 +235,7 @@ bool tcp_store_server::impl::has_room() {
   constexpr rlim_t least_for_all_else = 16;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return true;
-  if (static_cast<rlim_t>(clients) <
+  if (static_cast<rlim_t>(clients + acceptor.unproved()) <
       files.rlim_cur - std::max<rlim_t>(files.rlim_cur / 16, least_for_all_else))
     return true;
   if (!std::exchange(full_reported, true))
