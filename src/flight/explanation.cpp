@@ -243,7 +243,7 @@ class wait_graph {
       if (!edges_of(rank).empty()) continue;
       const auto [found, is_new] = reached.try_emplace(before);
       if (is_new) found->second = all_that_reach(before, waiting);
-      all.emplace_back(rank, &found->second);
+      if (!found->second.empty()) all.emplace_back(rank, &found->second);
     }
     std::ranges::sort(all, std::greater(),
                       [](const auto& one) { return std::pair(one.second->size(), -one.first); });

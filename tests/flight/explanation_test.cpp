@@ -137,6 +137,23 @@ TEST_CASE("explanation: a rank that waits for a stopped, computing or dead rank 
   }
 }
 
+TEST_CASE("explanation: nobody waits for those that have not called what only a hindered rank is in") {
+  for (const int how : {0, 1, 2}) {
+    std::vector<rank_snapshot> ranks{rank(0, 3, 5), rank(1, 3, 4), rank(2, 3, 4)};
+    ranks[0].pending = {collective(operation_kind::all_reduce, 5)};
+    if (how == 0)
+      ranks[0].thread = tutti::base::process_state::stopped;
+    else if (how == 1)
+      ranks[0].compute_running = 1;
+    else
+      ranks[0].end = "was killed by SIGKILL (signal 9)";
+    const std::string text = explain(ranks);
+    CAPTURE(text);
+    CHECK(contains(text, "all_reduce #5 on world has not been called by ranks 1-2"));
+    CHECK_FALSE(contains(text, "wait for rank"));
+  }
+}
+
 TEST_CASE("explanation: ranks of a communicator are named as ranks of the world") {
   std::vector<rank_snapshot> ranks{rank(0, 3), rank(1, 3), rank(2, 3)};
   for (const int r : {1, 2}) {
