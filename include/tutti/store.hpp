@@ -66,7 +66,7 @@ struct store_exchange {
 // Errors: the text names the operation, the key and the store. errc::invalid_argument: an empty key or a too
 // long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may have
 // happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed `largest_value`,
-// or all keys and values of a memory_store or tcp_store 256 MiB.
+// or all keys and values of a memory_store, tcp_store or file_store 256 MiB.
 // Cancellation: throws errc::cancelled, or errc::timed_out at a deadline. The request is abandoned, as by destroying
 // the task: a change may still happen.
 class store {
