@@ -7,6 +7,7 @@
 #include "core/running_task.hpp"
 #include "support/child.hpp"
 #include "support/run_task.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <atomic>
@@ -153,6 +154,7 @@ TEST_CASE("driver: mail without a waiting thread is processed soon after the cal
 }
 
 TEST_CASE("driver: a forked child gets the error that the loop is its parent's") {
+  TUTTI_NEEDS_A_KERNEL("fork a process with threads");
   listener l;
   test::child forked([&l](const auto&) {
     const auto refused = test::failure_of([&l] { l.wait_for(1); });

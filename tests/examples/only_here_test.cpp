@@ -168,9 +168,9 @@ TEST_CASE(
   };
   const double of_one = loss(1, "1");  // Eigen's random numbers differ by version
   CHECK(of_one > 1);
-  CHECK(loss(1, "8") == Approx(of_one).epsilon(1e-5));
+  CHECK(loss(1, "8") == Approx(of_one).epsilon(1e-4));  // other processors round differently
   for (const int ranks : {2, 4})
-    for (const char* chunks : {"1", "8"}) CHECK(loss(ranks, chunks) == Approx(of_one).epsilon(1e-5));
+    for (const char* chunks : {"1", "8"}) CHECK(loss(ranks, chunks) == Approx(of_one).epsilon(1e-4));
 }
 
 TEST_CASE("only here: a server that trains") {

@@ -3,6 +3,7 @@
 #include "flight/recordings.hpp"
 
 #include "flight/snapshot.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -50,6 +51,7 @@ TEST_CASE("recordings: the records of a killed process can be read") {
 }
 
 TEST_CASE("recordings: a child that is forked while another thread reads them has records of its own") {
+  TUTTI_NEEDS_A_KERNEL("fork a process with threads");
   const std::shared_ptr<recorder_slot> mine = recorder_slot::take();
   std::atomic<bool> reads{false}, forked{false};
   std::thread reader([&] {
