@@ -20,13 +20,13 @@ namespace tutti::gpu {
 namespace impl {
 class device_window;
 using window_ptr = std::shared_ptr<device_window>;
-// Tells the ranks where each one's memory is. All have completed a flush at all.
+// Tells the ranks where each one's memory is. Each has completed a flush of the signals at all others.
 task<window_ptr> open_window(communicator among, extend::window_ref signals, view mine,
                              int number_of_signals);
 // Waits until the device has finished this rank's copies.
 void end_copies(device_window& w) noexcept;
 extend::call call_on(const window_ptr& w, extend::operation_kind kind, view local, int rank,
-                     std::size_t offset, int signal, std::uint64_t value, const stream& after,
+                     std::size_t offset, int number, std::uint64_t value, const stream& after,
                      call_site where);
 }  // namespace impl
 
@@ -86,16 +86,16 @@ class window : tutti::window<T> {
                          call_site where = call_site::current()) const {
     return on(kind::put, data, rank, offset, any_tag, 0, after, where);
   }
-  // Writes `data`, then adds 1, or `value`, to signal `signal` of `rank`.
+  // Writes `data`, then adds 1, or `value`, to signal `number` of `rank`.
   template <DeviceMemory B>
-  tutti::operation<> put_signal(const B& data, int rank, std::size_t offset, int signal, const stream& after,
+  tutti::operation<> put_signal(const B& data, int rank, std::size_t offset, int number, const stream& after,
                                 call_site where = call_site::current()) const {
-    return on(kind::put_signal, data, rank, offset, signal, 1, after, where);
+    return on(kind::put_signal, data, rank, offset, number, 1, after, where);
   }
   template <DeviceMemory B>
-  tutti::operation<> put_signal(const B& data, int rank, std::size_t offset, int signal, std::uint64_t value,
+  tutti::operation<> put_signal(const B& data, int rank, std::size_t offset, int number, std::uint64_t value,
                                 const stream& after, call_site where = call_site::current()) const {
-    return on(kind::put_signal, data, rank, offset, signal, value, after, where);
+    return on(kind::put_signal, data, rank, offset, number, value, after, where);
   }
   // Reads as many elements as `data` has from the window of `rank`, from element `offset` on.
   template <WritableDeviceMemory B>
@@ -108,12 +108,12 @@ class window : tutti::window<T> {
 
  private:
   template <class B>
-  tutti::operation<> on(kind of, const B& data, int rank, std::size_t offset, int signal, std::uint64_t value,
+  tutti::operation<> on(kind of, const B& data, int rank, std::size_t offset, int number, std::uint64_t value,
                         const stream& after, call_site where) const {
     static_assert(std::is_same_v<element_of_t<B>, T>,
                   "tutti: the buffer needs the element type of the window");
     return tutti::operation<>(
-        impl::call_on(state_, of, impl::view_of(data), rank, offset, signal, value, after, where));
+        impl::call_on(state_, of, impl::view_of(data), rank, offset, number, value, after, where));
   }
 
   device_buffer<T> mine_;
