@@ -668,21 +668,16 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     r.absent.insert(peer);
     r.has_news = true;
   }
-  if (const auto* const m = std::get_if<messages::astray>(&said)) {
-    if (peer == r.above && m->first == r.first) r.directly = true;
-    advance(r);
-    return nullptr;
-  }
+  const auto* const strays = std::get_if<messages::astray>(&said);
+  if (strays != nullptr && peer == r.above && strays->first == r.first) r.directly = true;
   // One below that gives up, or has given up, does so for all.
   if (gives_up != nullptr) leave_round(r, p2p::reason_of(gives_up->why), gives_up->text.substr(0, most_text));
   if (no != nullptr && r.open() && peer != r.above)
     leave_round(r, p2p::reason_of(no->why), no->text.substr(0, most_text));
-  if (asks || std::holds_alternative<messages::absent>(said) || (no != nullptr && peer != r.above)) {
-    advance(r);
-    return nullptr;
-  }
   if (found != nullptr) {
     r.accept(peer, std::move(*found));
+  } else if (no == nullptr || peer != r.above) {
+    advance(r);
   } else if (r.open()) {
     r.outcome = std::move(said);
     r.asking.erase(peer);

@@ -2,6 +2,7 @@
 // A member that agrees on numbers that are in use, and speaks of what there is not: it is cut off.
 #include "base/fields.hpp"
 #include "comm/world.hpp"
+#include "support/agreement_messages.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -18,28 +19,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// As comm::agreement encodes them.
-using list = std::vector<std::int32_t>;
-struct joined {
-  std::int32_t first, last;
-  list lost;
-};
-struct settled {
-  std::int32_t by;
-  std::uint32_t id;
-  list left_out;
-  list failed;
-};
-struct join {
-  std::int32_t first;
-  bool whole;
-  std::vector<joined> members;
-  list absent;
-  std::vector<settled> heard;
-};
-struct invite {};
-using agreement_message = std::variant<join, invite, settled>;
-
 comm::world& world_behind(const communicator& c) {
   const operation<> any = c.barrier();
   return comm::world_of(*any.what().comm);
@@ -49,7 +28,7 @@ std::uint32_t number_of(const communicator& c) {
   return any.what().comm->numbers().id;
 }
 
-void say(const communicator& world, int to, std::uint32_t round, const agreement_message& m) {
+void say(const communicator& world, int to, std::uint32_t round, const agreed::message& m) {
   const std::string bytes = base::to_bytes(m);
   world_behind(world).endpoint().control().send(
       0, to, p2p::agreement_message{round, std::as_bytes(std::span(bytes))});
@@ -57,7 +36,7 @@ void say(const communicator& world, int to, std::uint32_t round, const agreement
 
 // Rank 0 answers the others' shrink() with this number, until they have cut it off or leave. One in use may come
 // from an honest rank to which another has lied: only that shrink() fails.
-task<> settle_on(communicator world, std::uint32_t wanted, list left_out = {}) {
+task<> settle_on(communicator world, std::uint32_t wanted, agreed::list left_out = {}) {
   const communicator other = co_await world.duplicate();
   const std::uint32_t id = wanted == 1 ? number_of(other) : wanted;
   const bool is_one_of_a_rank = wanted <= 1;
@@ -65,7 +44,7 @@ task<> settle_on(communicator world, std::uint32_t wanted, list left_out = {}) {
     const p2p::peers& all = world_behind(world).endpoint().peers();
     while (!all.gone(1) || !all.gone(2)) {
       for (const int to : {1, 2})
-        if (!all.gone(to)) say(world, to, 1, settled{0, id, left_out, {}});
+        if (!all.gone(to)) say(world, to, 1, agreed::settled{0, id, left_out, {}});
       co_await sleep_for(1ms);
     }
     co_return;
@@ -87,7 +66,7 @@ task<> speak_of_many_rounds(communicator world) {
   co_await world.barrier();
   const p2p::peers& all = world_behind(world).endpoint().peers();
   if (world.rank() == 0)
-    for (std::uint32_t round = 1; round < 2000; ++round) say(world, 1, round, join{});
+    for (std::uint32_t round = 1; round < 2000; ++round) say(world, 1, round, agreed::join{});
   while (!all.gone(1 - world.rank())) co_await sleep_for(1ms);
   if (world.rank() == 1) TUTTI_EXPECT(all[0].gone.code == errc::protocol);
 }
@@ -119,7 +98,7 @@ TEST_CASE("hostile member: a number in use, or that no rank gives out, is not ag
 TEST_CASE("hostile member: it does not leave out a rank that there is not") {
   for (const std::int32_t none : {3, 99, -1})
     run_local(3, over("tcp"),
-              [none](communicator world) { return settle_on(std::move(world), 1000, list{none}); });
+              [none](communicator world) { return settle_on(std::move(world), 1000, agreed::list{none}); });
 }
 
 TEST_CASE("hostile member: it is cut off when it speaks of rounds without end") {

@@ -17,6 +17,7 @@
 #include "core/tls.hpp"
 #include "fuzz/targets.hpp"
 #include "rma/window_state.hpp"
+#include "support/agreement_messages.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
@@ -42,6 +43,7 @@
 namespace tutti::fuzz {
 namespace {
 
+namespace agreed = test::agreed;
 namespace tcp = transport::tcp;
 namespace shm = transport::shm;
 using transport::frame;
@@ -388,46 +390,6 @@ void broke_off(void*, std::exception_ptr failure) noexcept {
 }
 
 // ---- the hostile rank ----
-
-// As comm::agreement encodes them.
-namespace agreed {
-using list = std::vector<std::int32_t>;
-struct joined {
-  std::int32_t first, last;
-  list lost;
-};
-struct settled {
-  std::int32_t by;
-  std::uint32_t id;
-  list left_out;
-  list failed;
-};
-struct join {
-  std::int32_t first;
-  bool whole;
-  std::vector<joined> members;
-  list absent;
-  std::vector<settled> heard;
-};
-struct invite {};
-struct refused {
-  std::uint16_t why;
-  std::string text;
-};
-struct give_up {
-  std::uint16_t why;
-  std::string text;
-};
-struct absent {};
-struct failure_notice {
-  std::int32_t dead;
-  bool with_its_host;
-};
-struct astray {
-  std::int32_t first;
-};
-using message = std::variant<join, invite, settled, refused, give_up, absent, astray, failure_notice>;
-}  // namespace agreed
 
 class attack {
  public:
