@@ -385,7 +385,8 @@ bool loop::stay_awake() {
     } else if (idle > rounds_without_pause) {
       base::relax();
     }
-    const bool poll_asio = spin_.yields ? (idle % 16) == 0 : since_asio >= rounds_between_asio;
+    const bool poll_asio =
+        spin_.yields ? idle % spin_.yields_between_looks == 0 : since_asio >= rounds_between_asio;
     if (poll_asio || (idle % rounds_between_clock) == 0) {
       if (tick()) idle = 0;
       // The budget starts here: reading the clock for every message would cost too much.

@@ -15,6 +15,9 @@ namespace tutti::core {
 spin_policy spin_policy::choose(int local_ranks, int usable) {
   spin_policy policy;
   policy.yields = local_ranks > usable;
+  const int turns_of_others = 64;  // in the yields between two looks; of 4 ranks a core and fewer, less
+  policy.yields_between_looks =
+      static_cast<unsigned>(std::clamp(turns_of_others * usable / std::max(local_ranks, 1), 2, 16));
   if (const auto wanted = base::env_integer("TUTTI_SPIN_US", 0, 1'000'000'000))
     policy.budget = std::chrono::microseconds(*wanted);
   return policy;

@@ -61,6 +61,10 @@ TEST_CASE("ranks spin if each has a core, and yield if they outnumber cores") {
   CHECK_FALSE(spin_policy::choose(4, 4).yields);
   CHECK(spin_policy::choose(5, 4).yields);
   CHECK(spin_policy::choose(2, 1).yields);
+  CHECK(spin_policy::choose(2, 1).yields_between_looks == 16);
+  CHECK(spin_policy::choose(64, 16).yields_between_looks == 16);
+  CHECK(spin_policy::choose(64, 4).yields_between_looks == 4);
+  CHECK(spin_policy::choose(512, 2).yields_between_looks == 2);
   CHECK(spin_policy::choose(1, 1).budget == 50us);
 }
 
