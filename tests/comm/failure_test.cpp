@@ -226,13 +226,14 @@ task<> completes_what_all_have_reached(communicator world, int calls_before, std
   }
 }
 
-// Lets the loop turn until another rank, a thread, has set it.
+// Lets the loop turn until another rank, a thread, has set it. At least once: what was sent before has then left, and
+// does not hold up what is sent next (over TCP a third frame of a turn leaves in the next one).
 task<> reaches(communicator world, std::atomic<int>* step, int value) {
   boost::asio::steady_timer later(world.get_executor());
-  while (*step < value) {
+  do {
     later.expires_after(1ms);
     co_await later.async_wait(boost::asio::deferred);
-  }
+  } while (*step < value);
 }
 
 // Rank 0 drops a collective when it has given all that rank 1 needs, which polls later. Or both have called it, and
