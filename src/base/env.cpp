@@ -33,7 +33,7 @@ constexpr variable table[] = {
   {g::place, "GROUP_RANK", "0..", "NODE_RANK under torchrun's name"},
   {g::place, "GROUP_WORLD_SIZE", "1..", "NNODES under torchrun's name"},
   {g::place, "MASTER_ADDR", "HOST", "where the ranks meet: rank 0 listens there"},
-  {g::place, "MASTER_PORT", "1..65535", "the port of MASTER_ADDR"},
+  {g::place, "MASTER_PORT", "1..65535", "the port of MASTER_ADDR; tutti-run leaves the one that it sets to the program, for PyTorch's store, and its ranks meet at another one"},
   {g::place, "TUTTI_MASTER_PORT", "MASTER_PORT + 1|PORT", "under torchrun: the port where the ranks meet, since torchrun's store has MASTER_PORT"},
   {g::place, "TUTTI_STORE", "etcd://HOST:PORT[,HOST:PORT...]/JOB", "the ranks meet in this etcd, under the name JOB; with --nnodes MIN:MAX the launchers, too; etcds:// with the certificates of TUTTI_TLS_CERTIFICATE"},
   {g::place, "TUTTI_BACKEND", "native|mpi", "mpi: the processes that mpirun started communicate over that MPI"},
@@ -116,6 +116,7 @@ constexpr variable table[] = {
 
   {g::internal, "TUTTI_STORE_FD", "", "socket on which rank 0 listens for the others"},
   {g::internal, "TUTTI_STORE_FROM", "", "where rank 0 asks the launcher for that socket, if it was closed on the way or for a second world"},
+  {g::internal, "TUTTI_STORE_PORT", "", "A:B, the ranks meet at port B while MASTER_PORT is A"},
   {g::internal, "TUTTI_STORE_LISTENS", "", "port of TUTTI_STORE_FD"},
   {g::internal, "TUTTI_STORE_RELAY", "", "port of the launcher of this node, which asks the store for its ranks"},
   {g::internal, "TUTTI_FLIGHT", "", "shared memory of the flight recorder"},

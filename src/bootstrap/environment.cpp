@@ -138,6 +138,15 @@ void meet_beside_torchrun(const place& found, const std::string& address, std::u
   j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
 }
 
+// tutti-run leaves the MASTER_PORT that it sets to the program, and has its own store beside it. Ranks with another
+// MASTER_PORT meet there: they are of another job, or the user has chosen it.
+std::uint16_t port_of_store(std::uint16_t master_port) {
+  const std::string ports = base::env_string("TUTTI_STORE_PORT").value_or("");
+  const std::string in_its_place = fmt::format("{}:", master_port);
+  if (!ports.starts_with(in_its_place)) return master_port;
+  return parse_port(ports.substr(in_its_place.size()), "TUTTI_STORE_PORT");
+}
+
 void read_master(const place& found, job& j) {
   const auto address = base::env_string("MASTER_ADDR");
   const auto port = base::env_string("MASTER_PORT");
@@ -154,7 +163,7 @@ void read_master(const place& found, job& j) {
     const std::uint16_t number = parse_port(*port, "MASTER_PORT");
     if (found.master_port_taken) return meet_beside_torchrun(found, *address, number, j);
     j.master_host = *address;
-    j.master_port = number;
+    j.master_port = port_of_store(number);
     return;
   }
   if (!address && !port && found.one_host && !found.job_on_host.empty()) return meet_in_private(found, j);

@@ -56,7 +56,8 @@ struct job : core::world_settings {
 // Open MPI, MPICH (PMI) or Slurm; it also reads those that torchrun adds (starters.hpp). With env://, the ranks
 // meet at the first of these that applies:
 //   TUTTI_STORE, in etcd;
-//   MASTER_ADDR and MASTER_PORT, if both are set;
+//   MASTER_ADDR and MASTER_PORT, if both are set; the port of tutti-run's store in place of the MASTER_PORT that
+//   tutti-run sets;
 //   a file in a directory of this user, if a starter has started all ranks on one host and named the job;
 //   under torchrun, whose own store listens at MASTER_PORT: likewise on one host; otherwise the port
 //   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.

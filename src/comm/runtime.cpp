@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
+#include "base/env.hpp"
 #include "base/files.hpp"
 #include "base/log.hpp"
 #include "bootstrap/environment.hpp"
@@ -44,12 +45,13 @@ comm::runtime_state& claimed(runtime& rt) {
 // A program that a rank starts inherits the rank's place. Only where it would meet at the same address: with another
 // MASTER_PORT it may be a rank of another job.
 void refuse_inside_rank(core::loop& loop, const init_options& options, const bootstrap::job& job) {
-  if (options.rank >= 0 || options.init_method != "env://" || job.world_size == 1) return;
+  if (options.rank >= 0 || options.init_method != "env://" || job.master_host.empty()) return;
   if (loop.recorder_slot().node() != nullptr)
     return;  // a rank does not pass on the launcher's memory: this is the rank
   const std::int64_t around = flight::rank_around_this_process();
   if (around == 0) return;
-  const std::string inherited = fmt::format("{0}MASTER_PORT={1}{0}", '\0', job.master_port);
+  const std::string inherited =
+      fmt::format("{0}MASTER_PORT={1}{0}", '\0', base::env_string("MASTER_PORT").value_or(""));
   if (base::contents_of(fmt::format("/proc/{}/environ", around)).find(inherited) == std::string::npos) return;
   throw error(
       errc::invalid_argument,

@@ -125,7 +125,7 @@ void coordinator::start(std::string notice) {
   plan_.newcomer = false;
   plan_.notice = std::move(notice);
   try {
-    plan_.store_port = to_.open_store();
+    plan_.ports = to_.open_store();
   } catch (const std::runtime_error& e) {
     return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
   }

@@ -37,8 +37,8 @@ class coordinator {
   struct outlets {
     std::function<void(int node, const command&)> send;
     std::function<void(std::string_view)> say;  // lines for the user of node 0
-    // Opens the store of a start, which no earlier one has used; returns its port. Throws std::runtime_error.
-    std::function<int()> open_store;
+    // Opens the store of a start, which no earlier one has used. Throws std::runtime_error.
+    std::function<rank_0_ports()> open_store;
     // Asks for a call of overdue() after this time, unless the job is over or this is called again; 0: none.
     std::function<void(std::chrono::milliseconds)> expect_end;
   };

@@ -184,22 +184,23 @@ class head_node final : public coordination {
         [this](const std::string& why) { store_failed(why); });
   }
 
-  int open_store() {
+  rank_0_ports open_store() {
     if (elected_) {
       make_elastic();
       elastic_->serve();
-      return 0;
+      return {};
     }
     store_ = options_.nodes > 1 ? open_store_socket_beside(rendezvous_.front())
                                 : open_store_socket(options_.master, options_.join_timeout);
-    const int port = port_of(store_);
+    master_port_ = reserve_port();
+    const rank_0_ports ports{port_of(store_), port_of(master_port_)};
     if (options_.elastic) {
       server_ = tcp_store_server::adopt(node_.loop.get_executor(), store_.get(), node_.secret, node_.tls);
       store_.release();
       make_elastic();
       elastic_->serve();
     }
-    return port;
+    return ports;
   }
 
   // ---- who waits for whom ----
@@ -388,6 +389,7 @@ class head_node final : public coordination {
   std::vector<event> told_meanwhile_;                 // here
   std::vector<boost::asio::ip::address> rendezvous_;  // where the other nodes come
   base::unique_fd store_;                             // listens for the next start
+  base::unique_fd master_port_;                       // kept free for rank 0
   // Where nodes come and go.
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;

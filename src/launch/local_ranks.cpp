@@ -112,9 +112,10 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
   if (o.store.empty()) {
     // As this node knows node 0: hosts may have another name on another network.
     all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
-    all["MASTER_PORT"] = std::to_string(p.store_port);
+    all["MASTER_PORT"] = std::to_string(p.ports.master);
+    all["TUTTI_STORE_PORT"] = fmt::format("{}:{}", p.ports.master, p.ports.store);
     // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
-    all["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+    all["TUTTI_STORE_LISTENS"] = std::to_string(p.ports.store);
   } else {
     all["TUTTI_STORE"] = store_of_run(o, p.job_id);
   }

@@ -28,7 +28,7 @@ namespace {
 
 // A launcher's first message: the version increases when the meaning of any message changes.
 struct versioned_hello {
-  std::uint16_t version = 7;
+  std::uint16_t version = 8;
   hello who;
 };
 

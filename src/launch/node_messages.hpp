@@ -40,14 +40,20 @@ struct hello {
 
 // ---- commands of node 0 ----
 
+// On node 0, for one start.
+struct rank_0_ports {
+  int store = 0;   // where the ranks meet
+  int master = 0;  // MASTER_PORT: kept free for the program, such as PyTorch's store
+};
+
 // One start of the job, as node 0 plans it for one node.
 struct start_ranks {
   std::string job_id;
   int restart_count = 0;  // starts of the same job before this one
   int max_restarts = 0;
   int world_size = 0;
-  int first_rank = 0;     // of this node
-  int store_port = 0;     // on node 0
+  int first_rank = 0;  // of this node
+  rank_0_ports ports;
   int node = 0;           // as node 0 has numbered it
   bool newcomer = false;  // of a job that already runs
   failure_policy on_failure = failure_policy::stop;

@@ -36,7 +36,7 @@ task<std::unique_ptr<store>> store_relay::connect(start_ranks start, std::chrono
     co_return std::move(in_etcd);
   }
   std::unique_ptr<store> of_node_0 = co_await tcp_store::connect_to_listening(
-      executor, options_.master->host, static_cast<std::uint16_t>(start.store_port), secret_,
+      executor, options_.master->host, static_cast<std::uint16_t>(start.ports.store), secret_,
       start.first_rank, timeout, tls_);
   co_return std::move(of_node_0);
 }

@@ -2,6 +2,8 @@
 #include "launch/store_socket.hpp"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
@@ -78,8 +80,20 @@ base::unique_fd open_store_socket_beside(const boost::asio::ip::address& rendezv
   return listen_on_free_port(rendezvous, "for the ranks, beside --master");
 }
 
-int port_of(const base::unique_fd& listening) {
-  return bootstrap::local_endpoint(listening.get()).value_or(boost::asio::ip::tcp::endpoint()).port();
+base::unique_fd reserve_port() {
+  using boost::asio::ip::tcp;
+  for (const tcp::endpoint& any : {tcp::endpoint(tcp::v6(), 0), tcp::endpoint(tcp::v4(), 0)}) {
+    base::unique_fd fd(::socket(any.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    constexpr int on = 1, off = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // all of IPv4, too
+    if (::bind(fd.get(), any.data(), static_cast<socklen_t>(any.size())) == 0) return fd;
+  }
+  throw std::runtime_error(fmt::format("no port for MASTER_PORT: {}", std::strerror(errno)));
+}
+
+int port_of(const base::unique_fd& bound) {
+  return bootstrap::local_endpoint(bound.get()).value_or(boost::asio::ip::tcp::endpoint()).port();
 }
 
 }  // namespace tutti::launch

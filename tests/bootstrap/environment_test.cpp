@@ -178,6 +178,31 @@ TEST_CASE("torchrun's own store is at MASTER_PORT, so the ranks meet elsewhere")
                 {"MASTER_PORT=65535", "TUTTI_MASTER_PORT"});
 }
 
+TEST_CASE("tutti-run's store is beside the MASTER_PORT that it sets, and not beside another one") {
+  const auto of = [](const char* master_port, const char* ports) {
+    return resolved({{"RANK", "1"},
+                     {"WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "node7"},
+                     {"MASTER_PORT", master_port},
+                     {"TUTTI_STORE_PORT", ports},
+                     {"TUTTI_STORE_LISTENS", "1234"}});
+  };
+  const job beside = of("29400", "29400:1234");
+  CHECK(beside.master_host == "node7");
+  CHECK(beside.master_port == 1234);
+  CHECK(beside.store_listens);
+  for (const char* other : {"2940", "29401"}) {
+    CHECK(of(other, "29400:1234").master_port == std::stoi(other));
+    CHECK_FALSE(of(other, "29400:1234").store_listens);
+  }
+  check_refused({{"RANK", "1"},
+                 {"WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "node7"},
+                 {"MASTER_PORT", "29400"},
+                 {"TUTTI_STORE_PORT", "29400:"}},
+                {"TUTTI_STORE_PORT"});
+}
+
 TEST_CASE("missing or contradictory variables are named, with the cure") {
   check_refused({{"RANK", "1"}}, {"RANK=1", "WORLD_SIZE", "tutti-run"});
   check_refused({{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4", "RANK", "from 0 to 3", "tutti-run -n 4"});

@@ -55,7 +55,7 @@ struct desk {
                  [this](std::string_view lines) { said += lines; },
                  [this] {
                    if (no_store) throw std::runtime_error("no port");
-                   return 1000 + stores++;
+                   return rank_0_ports{1000 + stores++, 5};
                  },
                  [this](std::chrono::milliseconds time) { times.push_back(time); }}};
 
@@ -92,7 +92,8 @@ TEST_SUITE("launch/coordinator") {
       const start_ranks& p = d.last<start_ranks>(node);
       CHECK(p.world_size == 6);
       CHECK(p.first_rank == first[node]);
-      CHECK(p.store_port == 1000);
+      CHECK(p.ports.store == 1000);
+      CHECK(p.ports.master == 5);
       CHECK(p.job_id == "id");
       CHECK(p.notice.empty());
     }
@@ -215,7 +216,7 @@ TEST_SUITE("launch/coordinator") {
       for (int node = 0; node < 3; ++node) {
         const start_ranks& p = d.last<start_ranks>(node);
         CHECK(p.restart_count == round);
-        CHECK(p.store_port == 1000 + round);
+        CHECK(p.ports.store == 1000 + round);
         CHECK(p.notice.empty() == (round == 0));
         if (round > 0)
           CHECK(p.notice ==

@@ -79,7 +79,7 @@ struct node_0 {
     s.restart_count = restart_count;
     s.world_size = 2;
     s.first_rank = 1;
-    s.store_port = 1;
+    s.ports = {1, 2};
     s.node = 1;
     s.grace = 1000ms;
     send(s);

@@ -32,7 +32,7 @@ start_ranks a_plan() {
   p.max_restarts = 5;
   p.world_size = 7;
   p.first_rank = 4;
-  p.store_port = 65535;
+  p.ports = {65535, 29500};
   p.on_failure = failure_policy::restart_all;
   p.grace = 250ms;
   p.least_nodes = 3;
@@ -142,7 +142,8 @@ TEST_SUITE("launch/node_messages") {
     CHECK(p.max_restarts == 5);
     CHECK(p.world_size == 7);
     CHECK(p.first_rank == 4);
-    CHECK(p.store_port == 65535);
+    CHECK(p.ports.store == 65535);
+    CHECK(p.ports.master == 29500);
     CHECK(p.on_failure == failure_policy::restart_all);
     CHECK(p.grace == 250ms);
     CHECK(p.least_nodes == 3);

@@ -77,22 +77,36 @@ TEST_SUITE("launch/store_socket") {
                          std::runtime_error);
   }
 
+  TEST_CASE("a reserved port: a server can listen there, at any address, and nothing else does") {
+    const tutti::base::unique_fd reserved = reserve_port();
+    CHECK(listening(reserved.get()) == 0);
+    CHECK((::fcntl(reserved.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(port_of(reserve_port()) != port_of(reserved));
+    using boost::asio::ip::address_v4;
+    for (const auto& at : {address_v4::any(), address_v4::loopback(), address_v4::any()}) {
+      const auto port = static_cast<std::uint16_t>(port_of(reserved));
+      const tutti::base::unique_fd server = tutti::bootstrap::listen_at({at, port});
+      CHECK(port_of(server) == port);
+      CHECK(port_of(reserve_port()) != port);
+    }
+  }
+
   TEST_CASE("only rank 0 has the socket, at the port that all ranks are told") {
     // /proc/net/tcp lists a listening socket by port (hexadecimal, state 0A) and inode.
     const char* script =
         "if [ -n \"$TUTTI_STORE_FD\" ]; then\n"
         "  inode=$(readlink /proc/$$/fd/$TUTTI_STORE_FD | tr -dc 0-9)\n"
-        "  port=$(printf %04X $MASTER_PORT)\n"
-        "  grep -q \" 0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp && echo $RANK listens at "
-        "$MASTER_PORT\n"
+        "  port=$(printf %04X ${TUTTI_STORE_PORT#$MASTER_PORT:})\n"
+        "  grep -q \" 0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp && echo $RANK listens "
+        "$TUTTI_STORE_PORT\n"
         "else\n"
-        "  ls -l /proc/$$/fd | grep -q socket: || echo $RANK told $MASTER_PORT\n"
+        "  ls -l /proc/$$/fd | grep -q socket: || echo $RANK told $TUTTI_STORE_PORT\n"
         "fi";
     const testing::ending end = testing::launch({"-n", "2", "--tag-output", "never", "sh", "-c", script});
     const auto lines = testing::lines_of(end.output);
     REQUIRE(lines.size() == 2);
-    CHECK(lines[0].starts_with("0 listens at "));
-    CHECK(lines[1] == "1 told " + lines[0].substr(std::string("0 listens at ").size()));
+    CHECK(lines[0].starts_with("0 listens "));
+    CHECK(lines[1] == "1 told " + lines[0].substr(std::string("0 listens ").size()));
   }
 
   TEST_CASE("rank 0 gets the socket also behind a program that closes descriptors") {
@@ -118,6 +132,32 @@ TEST_SUITE("launch/store_socket") {
     CHECK(testing::count_of(end.output, "of 2: right") == 4);
   }
 
+  TEST_CASE("a framework of the program's listens at MASTER_PORT while the ranks meet") {
+    // As torch.distributed does for env://, again after each restart.
+    const char* script =
+        "import os, socket, subprocess, sys, time\n"
+        "port, end = int(os.environ['MASTER_PORT']), time.monotonic() + 60\n"
+        "def connected():\n"
+        "    while True:\n"
+        "        try: return socket.create_connection((os.environ['MASTER_ADDR'], port))\n"
+        "        except ConnectionRefusedError:\n"
+        "            if time.monotonic() > end: raise\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    server = socket.create_server(('', port))\n"
+        "    peer, _ = server.accept()\n"
+        "else:\n"
+        "    peer = connected()\n"
+        "subprocess.run([sys.argv[1]], check=True)\n"
+        "peer.shutdown(socket.SHUT_WR)\n"
+        "peer.recv(1)\n"
+        "sys.exit(os.environ['TUTTI_RESTART_COUNT'] == '0')\n";
+    const testing::ending end = testing::launch({"-n", "2", "--on-failure", "restart-all", "--tag-output",
+                                                 "never", "python3", "-c", script, TUTTI_SUMS_PATH});
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(testing::count_of(end.output, "of 2: right") == 4);
+  }
+
   TEST_CASE("ranks that are told another port meet there") {
     const std::string place = testing::free_address();
     const testing::ending end = testing::launch(
@@ -132,7 +172,8 @@ TEST_SUITE("launch/store_socket") {
     const std::string fifo = folder.fifo("go");
     testing::launched job(
         {"-n", "2", "sh", "-c",
-         "if [ $RANK = 0 ]; then echo $$ $MASTER_PORT; read line; exit 0; fi; read line < $0", fifo});
+         "if [ $RANK = 0 ]; then echo $$ ${TUTTI_STORE_PORT#*:}; read line; exit 0; fi; read line < $0",
+         fifo});
     job.wait_for("\n");
     pid_t rank = 0;
     int port = 0;

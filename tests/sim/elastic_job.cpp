@@ -441,7 +441,7 @@ struct head {
   std::map<int, int> link_of, ranks_of;  // by node
   int ends_expected = 0;
 
-  int open_store() {
+  launch::rank_0_ports open_store() {
     elastic.reset();
     contents = std::make_unique<memory_store>(self->world.get_executor());
     elastic = std::make_unique<bootstrap::elastic_store>(
@@ -449,7 +449,7 @@ struct head {
         self->plan.options.least_nodes, self->plan.options.quorum,
         [this](const std::string& why) { self->books.wrong(why); });
     elastic->serve();
-    return 1;
+    return {1, 2};
   }
   void expect_end(std::chrono::milliseconds t) {
     const int mine = ++ends_expected;
