@@ -146,7 +146,8 @@ struct agreement::round {
   std::set<int> asking;        // those that wait for this rank's word
   std::set<int> answered;      // of those, once the round is over
   std::set<int> asked;         // those whose word this rank waits for, or waited
-  std::map<int, messages::join> joined;         // what each member that has joined this rank has told last
+  // What each member that has joined this rank has told last; `first` is -1 if it comes to that by others.
+  std::map<int, messages::join> joined;
   std::set<int> absent;                         // alive, but take no part
   int first = -1;                               // the first member that has not gone
   bool directly = false;                        // this rank joins it without others between
@@ -651,6 +652,8 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
       (joins != nullptr && !joins->heard.empty() && !is_settled(joins->heard.front(), size)))
     return "an agreement of ranks that there are not";
   if (asks) r.asking.insert(peer);
+  // It takes this rank for one below it, whose join it waits for.
+  if (std::holds_alternative<messages::invite>(said) && peer != r.above) r.has_news = true;
   if (joins != nullptr) {
     std::size_t held = bytes_in(*joins);
     for (const auto& [of, other] : rounds_)
@@ -694,7 +697,9 @@ void agreement::round::accept(int peer, messages::settled found) {
     if (peer == above) {
       directly = true;
     } else {
-      joined[peer].heard = {std::move(found)};
+      const auto [at, is_new] = joined.try_emplace(peer);
+      if (is_new) at->second.first = -1;
+      at->second.heard = {std::move(found)};
       has_news = true;
     }
     return of.advance(*this);
@@ -725,14 +730,15 @@ void agreement::round::accept(int peer, messages::settled found) {
   }
 }
 
-// Those whose joins this rank cannot bring to the member that they are for.
+// Those whose joins this rank cannot bring to the member that they are for come to it by others. Nobody waits for them
+// here, and what they have heard is kept.
 void agreement::turn_back_those_astray(round& r) noexcept {
-  std::erase_if(r.joined, [&](const auto& of) {
-    const auto& [peer, told] = of;
-    if (!has_gone(r, told.first)) return false;
+  for (auto& [peer, told] : r.joined) {
+    if (told.first < 0 || !has_gone(r, told.first)) continue;
     send(r.name, peer, bytes_of(messages::astray{told.first}));
-    return true;
-  });
+    told.first = -1;
+    told.members.clear();
+  }
 }
 
 void agreement::peer_closed(int peer) noexcept {

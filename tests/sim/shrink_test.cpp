@@ -127,6 +127,30 @@ TEST_CASE("simulator: of many ranks some die, mostly while a failure is propagat
   }
 }
 
+// A rank whose way to the first member has ended finds another, although nobody has died.
+TEST_CASE("simulator: links of eight to sixteen ranks break, some die, cancel shrink or drop it") {
+  for (std::uint64_t seed = 1; seed <= (instrumented ? 20 : 200); ++seed) {
+    CAPTURE(seed);
+    sim::options o = small_world(seed);
+    o.timeout = 1h;
+    test::random_numbers numbers(seed * 17 + 3);
+    o.ranks = 8 + static_cast<int>(numbers.below(9));
+    const auto any = [&] { return static_cast<int>(numbers.below(static_cast<std::uint64_t>(o.ranks))); };
+    const auto moment = [&] { return std::chrono::microseconds(numbers.below(1500)); };
+    survival plan;
+    plan.seed = seed;
+    plan.sums = 2;
+    plan.meets = numbers.one_in(2);
+    plan.gives_up = numbers.one_in(2);
+    for (std::uint64_t n = 1 + numbers.below(3); n > 0; --n) {
+      const int a = any(), b = any();
+      if (a != b) o.faults.disconnections.push_back({a, b, moment(), numbers.one_in(2)});
+    }
+    for (std::uint64_t n = numbers.below(3); n > 0; --n) o.faults.deaths.push_back({any(), moment()});
+    CHECK_NOTHROW(run_survival(o, plan, false));
+  }
+}
+
 // Those in the middle of the tree of an agreement, too.
 TEST_CASE("simulator: of eight to forty ranks some die, cancel shrink or drop it, at any time") {
   const char* const more = std::getenv("TUTTI_SIM_SCHEDULES");
