@@ -503,8 +503,12 @@ def gives_up(rank, size, group, stand_in, store):
     group.allreduce([x]).wait()
     gate = stand_in.hold(rank)
     work = group.allreduce([x])
+    called = pathlib.Path(store + "-called")
     if rank == 1:
+        is_soon(called.exists, "rank 0 did not call")  # it would be told in an earlier call
         group.abort()
+    else:
+        called.touch()
     is_soon(lambda: work.is_completed() or work.exception() is not None, "the work did not end")
     stand_in.open(gate)
     raises(dist.DistBackendError, "abort", work.wait)
