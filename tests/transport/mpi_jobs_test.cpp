@@ -275,7 +275,7 @@ TEST_CASE("mpi jobs: a rank that does not finish is waited for until the timeout
   std::vector<std::future<outcome>> jobs;  // all at once, because they mostly wait
   FOR_EACH_MPI(m) {
     jobs.push_back(std::async(std::launch::async, [m] {
-      return run_ranks(m, 2, program("mpi_ending") + " straggles", "TUTTI_TIMEOUT=3");
+      return run_ranks(m, 2, program("mpi_ending") + " straggles", "TUTTI_TIMEOUT=8");
     }));
   }
   for (std::future<outcome>& job : jobs) {
@@ -283,7 +283,7 @@ TEST_CASE("mpi jobs: a rank that does not finish is waited for until the timeout
     INFO(result.output);
     CHECK(result.exit_code != 0);
     CHECK(result.exit_code != 124);
-    CHECK(result.says("not all others came to the end of the program within 3 s: the job is aborted"));
+    CHECK(result.says("not all others came to the end of the program within 8 s: the job is aborted"));
   }
 }
 
