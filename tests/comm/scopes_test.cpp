@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ending operations early: when_any, with_timeout, with_deadline, as_result, abort.
+#include "support/default_timeout.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -111,8 +112,9 @@ TEST_CASE("the nearest deadline counts; a longer inner one does not extend it") 
 }
 
 TEST_CASE("an operation's own deadline replaces the communicator's timeout") {
-  run_local(2, over("shm", 50ms), [](communicator world) -> task<> {
+  run_local(2, over("shm"), [](communicator world) -> task<> {
     if (world.rank() == 1) {
+      set_default_timeout(world, 50ms);
       int x = 0;
       co_await with_timeout(world.recv(x, 0), 20s);
       TUTTI_EXPECT(x == 3);
