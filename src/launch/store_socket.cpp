@@ -84,6 +84,7 @@ base::unique_fd reserve_port() {
   using boost::asio::ip::tcp;
   for (const tcp::endpoint& any : {tcp::endpoint(tcp::v6(), 0), tcp::endpoint(tcp::v4(), 0)}) {
     base::unique_fd fd(::socket(any.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) continue;
     constexpr int on = 1, off = 0;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // all of IPv4, too

@@ -65,14 +65,8 @@ class stage {
     for (int i = 0; i < 30000 && number("held") < calls; ++i) co_await tutti::sleep_for(1ms);
     TUTTI_EXPECT(number("held") >= calls);
   }
-  task<> until_communicators(int live) const {
-    for (int i = 0; i < 30000 && communicators() != live; ++i) co_await tutti::sleep_for(1ms);
-    TUTTI_EXPECT(communicators() == live);
-  }
-  task<> until_aborts(int calls) const {
-    for (int i = 0; i < 30000 && aborts() < calls; ++i) co_await tutti::sleep_for(1ms);
-    TUTTI_EXPECT(aborts() == calls);
-  }
+  task<> until_communicators(int live) const { return until("communicators", live); }
+  task<> until_aborts(int calls) const { return until("aborts", calls); }
   // Starts make() while the device can create only `events` more events.
   template <class Make>
   tutti::request start_short_of_events(const gpu::stream& s, int events, const Make& make) const {
@@ -93,6 +87,10 @@ class stage {
  private:
   int number(const char* what) const {
     return call<int()>(("tutti_fake_nccl_" + std::string(what)).c_str())();
+  }
+  task<> until(const char* what, int count) const {
+    for (int i = 0; i < 30000 && number(what) != count; ++i) co_await tutti::sleep_for(1ms);
+    TUTTI_EXPECT(number(what) == count);
   }
   const tutti::test::variable cuda_{"TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda")};
   const tutti::test::variable nccl_{"TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl")};
